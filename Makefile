@@ -1,0 +1,50 @@
+# make setup | demo | test | check | test-slow | wheel | pins | clean
+PYTHON ?= 3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test test-slow check wheel pins clean
+
+setup: $(READY)
+
+demo: $(READY)
+	@$(BIN)/safestitch demo --out runs/demo
+
+test: $(READY)
+	@$(BIN)/python -m pytest -q
+
+test-slow: $(READY)
+	@$(BIN)/python -m pytest -q -m slow
+
+check: $(READY)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
+
+# The environment is remade only when what it is made from has changed.
+$(READY): pyproject.toml requirements.txt | $(UV)
+	@echo "making $(VENV) with Python $(PYTHON)"
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --requirement requirements.txt --editable ".[tensorboard]"
+	@touch $@
+
+# uv itself, where the machine has none: in a private environment, never system-wide.
+.tools/bin/uv:
+	@echo "installing uv into .tools"
+	@python3 -m venv .tools || { echo "python3 cannot make a virtual environment: install your system's python3-venv, or uv, and try again"; exit 1; }
+	@.tools/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.7
+
+# Build the wheel, install it into an empty environment, and use it.
+wheel: | $(UV)
+	@rm -rf dist .wheel-test && $(UV) build --quiet --wheel
+	@$(UV) venv --quiet --python $(PYTHON) .wheel-test
+	@VIRTUAL_ENV=.wheel-test $(UV) pip install --quiet --constraint requirements.txt dist/*.whl
+	@.wheel-test/bin/safestitch doctor && rm -rf .wheel-test
+
+# Exact versions for every Python we support, without the address of any index.
+pins: | $(UV)
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
+	  --no-emit-index-url --no-emit-find-links --extra tensorboard --group dev pyproject.toml --output-file requirements.txt
+
+clean:
+	@rm -rf $(VENV) .tools dist .wheel-test

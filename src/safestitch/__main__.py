@@ -1,0 +1,5 @@
+"""`python -m safestitch`."""
+
+from safestitch.cli import main
+
+main()

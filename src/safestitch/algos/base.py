@@ -1,0 +1,46 @@
+"""What an algorithm is: one record of pure functions. The loop scans, vmaps and saves them."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from jaxtyping import Array, Float
+
+
+class Request(NamedTuple):
+    """What the user asks of an episode, in the task's own units."""
+
+    cost_limit: Float[Array, ""]
+    """Undiscounted cost per episode."""
+    target_reward: Float[Array, ""]
+    """Undiscounted reward per episode; NaN lets the algorithm choose."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Algorithm:
+    """The contract every algorithm file fulfils; see `docs/algorithms`."""
+
+    name: str
+    Config: type
+    presets: Mapping[str, Any]
+    """Name -> Config; "paper" is the published table."""
+    prepare: Callable
+    """(config, episodes, spec, scaling) -> data: what is done to the data once, in NumPy."""
+    init: Callable
+    """(config, spec, key) -> state: networks and optimisers of one seed."""
+    sample: Callable
+    """(config, data, key) -> batch: one batch, drawn inside the compiled program."""
+    update: Callable
+    """(config, state, batch) -> state, metrics: one iteration."""
+    policy: Callable
+    """(state) -> the networks that acting needs."""
+    start: Callable
+    """(config, policy, scaling, request) -> carry: the start of an episode."""
+    act: Callable
+    """(config, policy, scaling, carry, obs) -> action, carry."""
+    observe: Callable
+    """(config, scaling, carry, reward, cost) -> carry: what the last action brought."""
+    redial: Callable
+    """(config, scaling, carry, change of limit) -> carry: a new limit in mid-episode."""
+    threshold: Literal["train", "test"]
+    """Whether the cost limit is fixed in training or chosen when acting."""

@@ -1,0 +1,431 @@
+"""GAS: Goal-Assisted Stitching (arXiv 2602.05323). One training, every cost limit.
+
+Ledger: paper -> function
+    TSRA (unnumbered)  segments          R_{t:Γ}, C_{t:Γ} by prefix sums; t' = t + T - Γ
+    Reshaping          top_segments      D^q: the top q of reward returns per cost return
+    Eq. (8)            relabel           R^ ~ U((1-δ)R, (1+δ)R),  C^ ~ U(C, C^max)
+    Eq. (9)            reward_advantage  A^R = 1(V^C < C^) R - V^R
+    Eq. (10)           reward_goal_loss  E[ |α - 1(A^R < 0)| (A^R)^2 ]
+    Eq. (11)           cost_advantage    A^C = C - V^C
+    Eq. (12)           cost_goal_loss    E[ |α - 1(A^R < 0)| (A^C)^2 ]
+    Eq. (13)           policy_loss       E[ 1(V^C < C^) |α - 1(A^R < 0)| (π - a)^2 ]
+    Alg. 1             update            advantages, then one step each for V^R, V^C, π
+
+Where the paper is silent or we add something; `docs/algorithms/gas.md` says why and what it gives:
+    D1  t is uniform over the data's steps and Γ uniform over t .. the episode's last step.
+    D2  D^q compares segments of like cost and like length; zero cost is a bin of its own.
+    D3  Inputs: observations standardised, R and C divided by the data's largest returns, t' / T.
+    D4  One AdamW and one gradient clip per network; actions through tanh.
+    D5  Acting: the paper picks target rewards by hand. We train a budget goal G(s, C^, t') beside
+        the paper's networks, and ask at every step for the most that the budget affords.
+"""
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from safestitch.algos.asking import (
+    Rule,
+    budget_goal,
+    budget_goal_loss,
+    choose_reward,
+    expectile_weight,
+    tight_budget,
+)
+from safestitch.algos.base import Algorithm, Request
+from safestitch.episodes import Episodes
+from safestitch.learn import Trained, descend, start_training
+from safestitch.nn import EmbeddedMLP
+from safestitch.records import SafestitchError, Spec
+from safestitch.scaling import Scaling
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Defaults are the paper's table; every ablation is a field."""
+
+    iterations: int = 400_000
+    """Gradient steps."""
+    batch: int = 2048
+    """Segments per step."""
+    learning_rate: float = 1e-4
+    """Of AdamW, betas (0.9, 0.999)."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Cosine decays the learning rate to zero over all iterations."""
+    layers: int = 7
+    """Linear layers of each network, the output included."""
+    hidden: int = 128
+    """Width of a layer."""
+    embedding: int = 64
+    """Width of the linear embedding of each input."""
+    clip: float = 0.25
+    """Largest gradient norm."""
+    weight_decay: float = 1e-4
+    """Of AdamW."""
+    alpha: float = 0.8
+    """α of Eq. (10), (12), (13): 0.5 stitches nothing, towards 1 only the best data count."""
+    delta: float = 0.1
+    """δ of Eq. (8): how far the requested reward strays from the true one."""
+    tsra: bool = True
+    """Segments end anywhere; off: with their episode."""
+    relabel: bool = True
+    """Requests by Eq. (8); off: R^ = R and C^ = C."""
+    reshape: bool = True
+    """Draw from D^q too; off: ε = 0."""
+    q: float = 0.1
+    """Share of reward returns, per cost return, that D^q keeps."""
+    epsilon: float = 0.5
+    """ε: probability that a sample comes from D^q."""
+    budget_expectile: float = 0.99
+    """Expectile of the budget goal G (D5)."""
+    budget_batch: int = 256
+    """Segments per step that train G."""
+    target: Rule = "affordable"
+    """How the requested reward is chosen when acting (D5)."""
+    floor: float = 0.8
+    """Share of G that "affordable" asks for even if its price is above the budget."""
+
+    def __post_init__(self):
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise SafestitchError(f"{name} is {value}: expected {low:g} to {high:g}")
+
+
+_RANGES = (
+    *((name, 1, 1e9) for name in ("iterations", "batch", "hidden", "embedding", "budget_batch")),
+    ("layers", 2, 64),
+    *((name, 1e-12, 1e3) for name in ("learning_rate", "clip")),
+    *((name, 0, 1) for name in ("weight_decay", "delta", "epsilon", "floor")),
+    *((name, 1e-6, 1) for name in ("alpha", "q", "budget_expectile")),
+)
+
+
+class Data(NamedTuple):
+    """The data as training sees them; `n` steps, memory O(n)."""
+
+    observations: Float[Array, "n o"]
+    actions: Float[Array, "n a"]
+    rewards: Float[Array, " n"]
+    costs: Float[Array, " n"]
+    reward_before: Float[Array, " n"]
+    """Reward of the episode before this step."""
+    cost_before: Float[Array, " n"]
+    last: Int[Array, " n"]
+    """Row of the episode's last step."""
+    top_rows: Int[Array, " m"]
+    """First rows of the segments of D^q."""
+    top_ends: Int[Array, " m"]
+    """Last rows of the segments of D^q."""
+    horizon: Float[Array, ""]
+
+
+class Batch(NamedTuple):
+    """Segments with the paper's letters."""
+
+    s: Float[Array, "b o"]
+    a: Float[Array, "b a"]
+    R: Float[Array, " b"]
+    C: Float[Array, " b"]
+    R_hat: Float[Array, " b"]
+    C_hat: Float[Array, " b"]
+    t: Float[Array, " b"]
+    """t' / T."""
+    budget: Float[Array, " b"]
+    """The budget shown to G."""
+
+
+class State(NamedTuple):
+    """The networks in training."""
+
+    reward_goal: Trained
+    cost_goal: Trained
+    policy: Trained
+    budget_goal: Trained
+
+
+class Policy(NamedTuple):
+    """The networks that acting needs."""
+
+    reward_goal: EmbeddedMLP
+    cost_goal: EmbeddedMLP
+    policy: EmbeddedMLP
+    budget_goal: EmbeddedMLP
+
+
+# --- data -------------------------------------------------------------------------------------
+
+
+def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling) -> Data:
+    """Scale, take prefix sums, choose D^q."""
+    episode = np.repeat(np.arange(len(episodes)), episodes.lengths)
+    first, last = episodes.offsets[episode], episodes.offsets[episode + 1] - 1
+    rewards = episodes.rewards / np.float64(scaling.reward_unit)
+    costs = episodes.costs / np.float64(scaling.cost_unit)
+    reward_before, cost_before = (np.cumsum(x) - x for x in (rewards, costs))
+    data = Data(
+        observations=scaling.observation(jnp.asarray(episodes.observations)),
+        actions=scaling.unscale_action(jnp.asarray(episodes.actions)),
+        rewards=jnp.asarray(rewards, jnp.float32),
+        costs=jnp.asarray(costs, jnp.float32),
+        reward_before=jnp.asarray(reward_before - reward_before[first], jnp.float32),
+        cost_before=jnp.asarray(cost_before - cost_before[first], jnp.float32),
+        last=jnp.asarray(last, jnp.int32),
+        top_rows=jnp.zeros(0, jnp.int32),
+        top_ends=jnp.zeros(0, jnp.int32),
+        horizon=jnp.float32(spec.horizon),
+    )
+    return data._replace(**top_segments(cfg, data)) if cfg.reshape else data
+
+
+def segments(
+    data: Data, row: Int[Array, " b"], end: Int[Array, " b"]
+) -> tuple[Float[Array, " b"], Float[Array, " b"], Float[Array, " b"]]:
+    """TSRA: R_{t:Γ}, C_{t:Γ} and t' / T of the segments from `row` to `end`, in O(1) each."""
+    R = data.reward_before[end] + data.rewards[end] - data.reward_before[row]
+    C = data.cost_before[end] + data.costs[end] - data.cost_before[row]
+    length = (end - row + 1).astype(jnp.float32)  # Γ - t + 1 = T - t'
+    return R, C, 1.0 - length / data.horizon
+
+
+def draw_ends(cfg: Config, data: Data, row: Int[Array, " b"], u: Float[Array, " b"]):
+    """Γ uniform over t .. the last step (D1); without TSRA the last step."""
+    last = data.last[row]
+    if not cfg.tsra:
+        return last
+    return jnp.minimum(row + (u * (last - row + 1).astype(u.dtype)).astype(row.dtype), last)
+
+
+def top_segments(cfg: Config, data: Data, bins: int = 20) -> dict[str, Int[Array, " m"]]:
+    """D^q from sampled segments: the top q of R among those of like C and like length (D2)."""
+    n = len(data.rewards)
+    row_key, end_key = jax.random.split(jax.random.key(0))
+    size = min(max(200_000, 2 * n), 4_000_000)
+    row = jax.random.randint(row_key, (size,), 0, n)
+    end = draw_ends(cfg, data, row, jax.random.uniform(end_key, (size,)))
+    R, C, t = (np.asarray(x) for x in segments(data, row, end))
+    cost_bin = np.where(C <= 1e-6, 0, 1 + np.minimum(C * bins, bins - 1).astype(int))
+    group = cost_bin * bins + np.minimum(t * bins, bins - 1).astype(int)
+    order = np.lexsort((R, group))
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    sizes = np.diff(starts, append=size)
+    rank = np.arange(size) - np.repeat(starts, sizes)
+    chosen = order[rank >= np.floor((1 - cfg.q) * np.repeat(sizes, sizes))]
+    return {"top_rows": row[chosen], "top_ends": end[chosen]}
+
+
+def relabel(
+    cfg: Config, R: Float[Array, " b"], C: Float[Array, " b"], u: Float[Array, "2 b"]
+) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
+    """Eq. (8), from uniform draws u: R^ within δ of R (either sign), C^ between C and C^max = 1."""
+    if not cfg.relabel:
+        return R, C
+    return R * (1.0 + cfg.delta * (2.0 * u[0] - 1.0)), C + (1.0 - C) * u[1]
+
+
+def sample(cfg: Config, data: Data, key: Key[Array, ""]) -> Batch:
+    """A batch from D and, with probability ε, from D^q."""
+    row_key, top_key, uniform_key = jax.random.split(key, 3)
+    u = jax.random.uniform(uniform_key, (5, cfg.batch))
+    row = jax.random.randint(row_key, (cfg.batch,), 0, len(data.rewards))
+    end = draw_ends(cfg, data, row, u[0])
+    if cfg.reshape:
+        top = jax.random.randint(top_key, (cfg.batch,), 0, len(data.top_rows))
+        from_top = u[1] < cfg.epsilon
+        row = jnp.where(from_top, data.top_rows[top], row)
+        end = jnp.where(from_top, data.top_ends[top], end)
+    R, C, t = segments(data, row, end)
+    R_hat, C_hat = relabel(cfg, R, C, u[2:4])
+    s, a = data.observations[row], data.actions[row]
+    return Batch(s, a, R, C, R_hat, C_hat, t, tight_budget(C, u[4]))
+
+
+# --- losses -----------------------------------------------------------------------------------
+
+
+def goal(net: EmbeddedMLP, s, R_hat, C_hat, t) -> Float[Array, " b"]:
+    """V^R or V^C at (s, R^, C^, t')."""
+    return net(s, R_hat[:, None], C_hat[:, None], t[:, None])[:, 0]
+
+
+def act_as(net: EmbeddedMLP, s, R_hat, C_hat, v_r, v_c, t) -> Float[Array, "b a"]:
+    """π at (s, R^, C^, V^R, V^C, t'), in [-1, 1]."""
+    requests = (x[:, None] for x in (R_hat, C_hat, v_r, v_c, t))
+    return jnp.tanh(net(s, *requests))
+
+
+def within(v_c: Float[Array, " b"], C_hat: Float[Array, " b"]) -> Float[Array, " b"]:
+    """1(V^C < C^), strict as in Eq. (9) and (13)."""
+    return (v_c < C_hat).astype(v_c.dtype)
+
+
+def reward_advantage(v_r: Float[Array, " b"], v_c: Float[Array, " b"], batch: Batch):
+    """Eq. (9): A^R = 1(V^C < C^) R - V^R."""
+    return within(v_c, batch.C_hat) * batch.R - v_r
+
+
+def reward_goal_loss(net: EmbeddedMLP, v_c: Float[Array, " b"], batch: Batch, alpha: float):
+    """Eq. (10): E[ |α - 1(A^R < 0)| (A^R)^2 ]; trains V^R."""
+    A = reward_advantage(goal(net, batch.s, batch.R_hat, batch.C_hat, batch.t), v_c, batch)
+    weight = jax.lax.stop_gradient(expectile_weight(alpha, A))
+    return jnp.mean(weight * A**2)
+
+
+def cost_advantage(v_c: Float[Array, " b"], batch: Batch) -> Float[Array, " b"]:
+    """Eq. (11): A^C = C - V^C."""
+    return batch.C - v_c
+
+
+def cost_goal_loss(net: EmbeddedMLP, A_r: Float[Array, " b"], batch: Batch, alpha: float):
+    """Eq. (12): E[ |α - 1(A^R < 0)| (A^C)^2 ]; trains V^C. The weight takes the sign of A^R."""
+    A = cost_advantage(goal(net, batch.s, batch.R_hat, batch.C_hat, batch.t), batch)
+    return jnp.mean(expectile_weight(alpha, A_r) * A**2)
+
+
+def policy_loss(net: EmbeddedMLP, v_r, v_c, batch: Batch, alpha: float) -> Float[Array, ""]:
+    """Eq. (13): E[ 1(V^C < C^) |α - 1(A^R < 0)| (π - a)^2 ]; trains π."""
+    action = act_as(net, batch.s, batch.R_hat, batch.C_hat, v_r, v_c, batch.t)
+    weight = expectile_weight(alpha, reward_advantage(v_r, v_c, batch))
+    return jnp.mean(within(v_c, batch.C_hat) * weight * jnp.sum((action - batch.a) ** 2, -1))
+
+
+def update(cfg: Config, state: State, batch: Batch) -> tuple[State, dict[str, Float[Array, ""]]]:
+    """Alg. 1: every loss sees the networks from before this step."""
+    v_r = goal(state.reward_goal.net, batch.s, batch.R_hat, batch.C_hat, batch.t)
+    v_c = goal(state.cost_goal.net, batch.s, batch.R_hat, batch.C_hat, batch.t)
+    A_r = reward_advantage(v_r, v_c, batch)
+    step = optimiser(cfg)
+    reward_goal, l_r = descend(state.reward_goal, step, reward_goal_loss, v_c, batch, cfg.alpha)
+    cost_goal, l_c = descend(state.cost_goal, step, cost_goal_loss, A_r, batch, cfg.alpha)
+    policy, l_pi = descend(state.policy, step, policy_loss, v_r, v_c, batch, cfg.alpha)
+    few = [x[: cfg.budget_batch] for x in (batch.s, batch.R, batch.budget, batch.t)]
+    bought, l_g = descend(state.budget_goal, step, budget_goal_loss, *few, cfg.budget_expectile)
+    metrics = {
+        "loss/reward_goal": l_r,
+        "loss/cost_goal": l_c,
+        "loss/policy": l_pi,
+        "loss/budget_goal": l_g,
+        "share/within_budget": within(v_c, batch.C_hat).mean(),
+        "share/good": (A_r >= 0).mean(dtype=jnp.float32),
+    }
+    return State(reward_goal, cost_goal, policy, bought), metrics
+
+
+def optimiser(cfg: Config) -> optax.GradientTransformation:
+    """AdamW behind a gradient clip (D4)."""
+    rate = cfg.learning_rate
+    if cfg.schedule == "cosine":
+        rate = optax.cosine_decay_schedule(cfg.learning_rate, cfg.iterations)
+    adam = optax.adamw(rate, b1=0.9, b2=0.999, weight_decay=cfg.weight_decay)
+    return optax.chain(optax.clip_by_global_norm(cfg.clip), adam)
+
+
+def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> State:
+    """Fresh networks; scalars R^, C^, t', V^R, V^C are inputs of size 1."""
+    scalars = {"reward_goal": 3, "cost_goal": 3, "policy": 5, "budget_goal": 2}
+    sizes = {"embedding": cfg.embedding, "hidden": cfg.hidden, "layers": cfg.layers}
+    nets = {
+        name: EmbeddedMLP(
+            [spec.obs_dim] + [1] * count, spec.act_dim if name == "policy" else 1, **sizes, key=k
+        )
+        for (name, count), k in zip(scalars.items(), jax.random.split(key, 4), strict=True)
+    }
+    return State(**{name: start_training(net, optimiser(cfg)) for name, net in nets.items()})
+
+
+def policy_of(state: State) -> Policy:
+    """The networks without their optimisers."""
+    return Policy(*(trained.net for trained in state))
+
+
+# --- acting -----------------------------------------------------------------------------------
+
+
+class Carry(NamedTuple):
+    """What is still asked for, in units of the data's largest returns."""
+
+    R_hat: Float[Array, ""]
+    """Requested reward-to-go; NaN until first chosen."""
+    C_hat: Float[Array, ""]
+    """Limit minus cost so far; negative once the limit is broken."""
+    t: Float[Array, ""]
+    """Steps taken / T."""
+    fixed: Bool[Array, ""]
+    """Whether the user chose the target reward."""
+
+
+def start(cfg: Config, policy: Policy, scaling: Scaling, request: Request) -> Carry:  # noqa: ARG001
+    """The beginning of an episode."""
+    R_hat = request.target_reward / scaling.reward_unit
+    C_hat = request.cost_limit / scaling.cost_unit
+    return Carry(R_hat, C_hat, jnp.zeros_like(C_hat), ~jnp.isnan(R_hat))
+
+
+def act(
+    cfg: Config, policy: Policy, scaling: Scaling, carry: Carry, obs: Float[Array, " o"]
+) -> tuple[Float[Array, " a"], Carry]:
+    """Deterministic: a = π(s, R^, C^, V^R, V^C, t'), with C^ clamped to [0, C^max]."""
+    s = scaling.observation(obs)[None]
+    C_hat, t = jnp.clip(carry.C_hat, 0.0, 1.0)[None], carry.t[None]
+
+    def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
+        """V^C(s, R, C^max, t'): what segments that earned R cost when cost was no object.
+
+        Asked under the budget itself, V^C always answers "within it": in training every request
+        was kept.
+        """
+        same = jnp.ones_like(R)
+        return goal(policy.cost_goal, jnp.repeat(s, len(R), 0), R, same, carry.t * same)
+
+    bought = budget_goal(policy.budget_goal, s, C_hat, t)[0]
+    chosen = choose_reward(cfg.target, carry.R_hat, bought, C_hat[0], price, cfg.floor)
+    R_hat = jnp.where(carry.fixed, carry.R_hat, chosen)[None]
+    v_r = goal(policy.reward_goal, s, R_hat, C_hat, t)
+    v_c = goal(policy.cost_goal, s, R_hat, C_hat, t)
+    action = act_as(policy.policy, s, R_hat, C_hat, v_r, v_c, t)[0]
+    after = carry._replace(R_hat=R_hat[0], t=carry.t + 1.0 / scaling.horizon)
+    return scaling.action(action), after
+
+
+def observe(cfg: Config, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001
+    """R^ and C^ lose what the step brought."""
+    return carry._replace(
+        R_hat=carry.R_hat - reward / scaling.reward_unit,
+        C_hat=carry.C_hat - cost / scaling.cost_unit,
+    )
+
+
+def redial(cfg: Config, scaling: Scaling, carry: Carry, change: Float[Array, ""]) -> Carry:  # noqa: ARG001
+    """A new limit in mid-episode: the budget moves, a chosen reward is chosen anew."""
+    unasked = jnp.full_like(carry.R_hat, jnp.nan)
+    return carry._replace(
+        R_hat=jnp.where(carry.fixed, carry.R_hat, unasked),
+        C_hat=carry.C_hat + change / scaling.cost_unit,
+    )
+
+
+ALGORITHM = Algorithm(
+    name="gas",
+    Config=Config,
+    presets={
+        "paper": Config(),
+        "fast": Config(
+            iterations=6_000, batch=256, learning_rate=1e-3, schedule="cosine", layers=4
+        ),
+    },
+    prepare=prepare,
+    init=init,
+    sample=sample,
+    update=update,
+    policy=policy_of,
+    start=start,
+    act=act,
+    observe=observe,
+    redial=redial,
+    threshold="test",
+)

@@ -1,0 +1,91 @@
+"""`safestitch eval runs/first --limits 10% 20% 30% 70% 80% 90%`."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from safestitch.evaluation.limits import PAPER_LIMITS
+from safestitch.records import SafestitchError
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Roll out every seed at every limit, from the same start states."""
+
+    run: tyro.conf.Positional[Path]
+    """Run directory of a finished training."""
+    limits: tuple[str, ...] = PAPER_LIMITS
+    """Cost limits: 20 is a cost per episode, 10% a share of the task's cost range."""
+    episodes: int = 100
+    """Episodes per seed and limit."""
+    target_reward: float | None = None
+    """Reward to ask for; chosen for each state and budget unless given."""
+    episode_seed: int = 0
+    """Seed of the start states."""
+
+
+def run(arguments: list[str]) -> int:
+    """Parse, evaluate, print the table, write eval.json."""
+    options = tyro.cli(Options, args=arguments, prog="safestitch eval")
+    console = Console(soft_wrap=True, highlight=False)
+    evaluate(options, console)
+    return 0
+
+
+def evaluate(options: Options, console: Console) -> None:
+    """Evaluate a run at some limits; the library call behind the verb is `evaluate_run`."""
+    if not 1 <= options.episodes <= 100_000:
+        raise SafestitchError(f"--episodes {options.episodes}: expected 1 to 100000")
+    if options.target_reward is not None and not math.isfinite(options.target_reward):
+        raise SafestitchError(f"--target-reward {options.target_reward} is not a finite number")
+    from safestitch.evaluation import evaluate_run, plain
+
+    rows, notes = evaluate_run(
+        options.run,
+        list(options.limits),
+        episodes=options.episodes,
+        target_reward=options.target_reward,
+        seed=options.episode_seed,
+    )
+    for note in notes:
+        console.print(f"note: {note}", markup=False)
+    console.print(table([plain(row) for row in rows]))
+    console.print(f"written to {options.run / 'eval.json'}", markup=False)
+
+
+def stored_table(directory: Path) -> Table:
+    """The table of the last evaluation, without rolling out again."""
+    from safestitch import runs
+
+    return table(runs.read_json(directory / runs.ROWS))
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    """Rows per limit as a person reads them."""
+    shown = Table(caption="mean [95% bootstrap interval over seeds and episodes]")
+    for title in ("limit", "reward", "cost", "R/R_max", "C/L", "over limit", "frontier ratio", ""):
+        shown.add_column(title, justify="right")
+    for row in rows:
+        shown.add_row(
+            f"{row['limit']:g} ({100 * row['limit_fraction']:.0f}%)",
+            _cell(row["reward"], 1),
+            _cell(row["cost"], 1),
+            _cell(row["reward_norm"], 2),
+            _cell(row["cost_norm"], 2),
+            _cell([100 * v for v in row["violation_rate"]], 0, "%"),
+            _cell(row["frontier_ratio"], 3),
+            "kept" if row["cost"][0] <= row["limit"] else "[bold]broken[/bold]",
+        )
+    return shown
+
+
+def _cell(values: list[float | None], digits: int, unit: str = "") -> str:
+    value, low, high = values
+    if value is None:
+        return "-"
+    return f"{value:.{digits}f}{unit} [dim]\\[{low:.{digits}f}, {high:.{digits}f}][/dim]"

@@ -1,0 +1,36 @@
+"""`safestitch report runs/first`: one self-contained HTML page."""
+
+import dataclasses
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Ask a trained run for every limit and draw what it does."""
+
+    run: tyro.conf.Positional[Path]
+    """Run directory of a finished training."""
+    episodes: int = 50
+    """Episodes per seed and limit on the dial."""
+
+
+def run(arguments: list[str]) -> int:
+    """Parse, make the page, say where it is."""
+    options = tyro.cli(Options, args=arguments, prog="safestitch report")
+    page = write_report(options.run, options.episodes)
+    Console(soft_wrap=True, highlight=False).print(f"open {page}", markup=False)
+    return 0
+
+
+def write_report(directory: Path, episodes: int) -> Path:
+    """Make the page of a run and return its address."""
+    from safestitch import runs
+    from safestitch.evaluation.dial import dial_run
+    from safestitch.report.html import render
+
+    page = directory / runs.REPORT
+    runs.write_atomic(page, render(dial_run(directory, episodes=episodes)).encode())
+    return page.resolve()

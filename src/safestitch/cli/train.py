@@ -1,0 +1,140 @@
+"""`safestitch train gas MiniCircle --seeds 5 --out runs/first`, and `train --resume runs/first`."""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from safestitch.cli.progress import TrainingBar
+from safestitch.names import unknown
+from safestitch.records import SafestitchError
+
+USAGE = "safestitch train ALGORITHM TASK [--seeds N] [--out DIR] [options], or train --resume DIR"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is trained on and where it goes; the algorithm's own settings follow below."""
+
+    task: tyro.conf.Positional[str]
+    """Name of the task."""
+    seeds: int = 1
+    """How many seeds, trained together: 0 .. N-1."""
+    out: Path | None = None
+    """Run directory, new or empty; runs/<algorithm>-<task> unless given."""
+    preset: str = "fast"
+    """Settings to start from: fast, or paper for the published ones."""
+    data_seed: int = 0
+    """Seed of the built-in data maker."""
+    tensorboard: bool = False
+    """Write TensorBoard events beside metrics.csv."""
+
+
+def run(arguments: list[str]) -> int:
+    """Parse, train, say where the run is."""
+    if "--resume" in arguments:
+        return _resume(arguments)
+    if not arguments or arguments[0].startswith("-"):
+        if {"-h", "--help"} & set(arguments):
+            sys.stdout.write(
+                f"usage: {USAGE}\n`safestitch train gas --help` lists every setting.\n"
+            )
+            return 0
+        raise SafestitchError(f"which algorithm? usage: {USAGE}")
+    from safestitch.algos import get_algorithm
+
+    algorithm = get_algorithm(arguments[0])
+    options, config = _parse(algorithm, arguments[1:])
+    return train_built_in(algorithm, config, options)
+
+
+def train_built_in(algorithm: Any, config: Any, options: Options) -> int:
+    """Train on a built-in task's own data."""
+    from safestitch.envs import get_task
+    from safestitch.training.loop import train
+
+    task = get_task(options.task)
+    if not 1 <= options.seeds <= 1000:
+        raise SafestitchError(f"--seeds {options.seeds}: expected a number from 1 to 1000")
+    out = options.out or Path("runs") / f"{algorithm.name}-{task.spec.task}"
+    episodes = task.make_data(options.data_seed)
+    with TrainingBar(f"{algorithm.name} on {task.spec.task}", config.iterations, out) as bar:
+        train(
+            algorithm,
+            config,
+            task.spec,
+            episodes,
+            list(range(options.seeds)),
+            out,
+            data_source=f"built-in {task.spec.task}, data seed {options.data_seed}",
+            data_seed=options.data_seed,
+            tensorboard=options.tensorboard,
+            progress=bar,
+        )
+    return bar.exit_code
+
+
+def _resume(arguments: list[str]) -> int:
+    @dataclasses.dataclass(frozen=True)
+    class Resume:
+        """Go on with an unfinished run."""
+
+        resume: Path
+        """Run directory."""
+        tensorboard: bool = False
+        """Write TensorBoard events beside metrics.csv."""
+
+    options = tyro.cli(Resume, args=arguments, prog="safestitch train")
+    from safestitch import runs
+    from safestitch.envs import get_task
+    from safestitch.policy import recall
+    from safestitch.training.loop import resume
+
+    run_facts = runs.read(options.resume)
+    algorithm, config = recall(run_facts)
+    episodes = get_task(run_facts.spec.task).make_data(run_facts.data_seed)
+    title = f"{algorithm.name} on {run_facts.spec.task}"
+    with TrainingBar(title, config.iterations, options.resume) as bar:
+        resume(
+            algorithm,
+            config,
+            run_facts,
+            episodes,
+            options.resume,
+            tensorboard=options.tensorboard,
+            progress=bar,
+        )
+    return bar.exit_code
+
+
+def _parse(algorithm: Any, arguments: list[str]) -> tuple[Options, Any]:
+    """Options and config; the preset decides the defaults, flags change single fields."""
+    preset = _preset_of(arguments)
+    if preset not in algorithm.presets:
+        raise SafestitchError(unknown("preset", preset, algorithm.presets))
+    both = dataclasses.make_dataclass(
+        "Arguments",
+        [
+            ("options", Options),
+            ("config", algorithm.Config, dataclasses.field(default=algorithm.presets[preset])),
+        ],
+        frozen=True,
+    )
+    parsed: Any = tyro.cli(
+        both,
+        args=arguments,
+        prog=f"safestitch train {algorithm.name}",
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    return parsed.options, parsed.config
+
+
+def _preset_of(arguments: list[str]) -> str:
+    for i, word in enumerate(arguments):
+        if word == "--preset" and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if word.startswith("--preset="):
+            return word.removeprefix("--preset=")
+    return Options.preset

@@ -1,0 +1,75 @@
+"""What is installed, what works here, and the command that mends what does not."""
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+
+CORE = ("jax", "jaxlib", "equinox", "optax", "numpy", "jaxtyping", "rich", "safetensors", "tyro")
+EXTRAS = {"tensorboard": ("tensorboardX",)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    name: str
+    state: str
+    ok: bool
+    fix: str = ""
+    """The command that mends it; empty where nothing is to be done."""
+    optional: bool = False
+
+
+def examine() -> list[Finding]:
+    """Look at everything; never raises for what is missing."""
+    return [
+        _python(),
+        *(_package(name) for name in CORE),
+        _device(),
+        *(_extra(extra, names) for extra, names in EXTRAS.items()),
+        _disk(),
+    ]
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    note = "" if sys.version_info < (3, 12) else " (the bullet simulator has wheels up to 3.11)"
+    return Finding("python", version + note, True)
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding(name, importlib.metadata.version(name), True)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "missing", False, f"pip install {name}")
+
+
+def _extra(extra: str, names: tuple[str, ...]) -> Finding:
+    missing = [name for name in names if not _package(name).ok]
+    fix = f"pip install 'safestitch[{extra}]'" if missing else ""
+    state = f"missing {', '.join(missing)}" if missing else "installed"
+    return Finding(f"extra {extra}", state, not missing, fix, optional=True)
+
+
+def _device() -> Finding:
+    """Run a small product on every device: being listed is not the same as working."""
+    try:
+        import jax  # noqa: PLC0415 (its absence is something to report, not to fail on)
+        import jax.numpy as jnp  # noqa: PLC0415
+
+        devices = jax.devices()
+        for device in devices:
+            jax.device_put(jnp.ones((8, 8)), device).dot(jnp.ones((8, 8))).block_until_ready()
+    except Exception as error:  # whatever it is, the report must go on
+        return Finding("device", f"{type(error).__name__}: {error}", False, "pip install -U jax")
+    names = ", ".join(f"{d.platform}:{d.id}" for d in devices)
+    return Finding("device", f"{names} works, {os.cpu_count()} cores", True)
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(".").free / 1e9
+    fix = "free some space: a run of 5 seeds takes about 30 MB" if free < 0.2 else ""
+    return Finding("free disk", f"{free:.1f} GB", free >= 0.2, fix)

@@ -1,0 +1,110 @@
+"""The limit dial: a run asked for every limit from 0 to 100%, as the data of its report page."""
+
+import csv
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from safestitch import runs
+from safestitch.envs import Picture, get_task
+from safestitch.evaluation.rollout import Paths, rollout
+from safestitch.evaluation.score import plain, rows
+from safestitch.policy import load_policies
+
+STEPS = 21
+"""Limits on the dial: 0, 5, .. 100% of the cost range."""
+DRAWN = 3
+"""Episodes drawn per limit."""
+
+
+def dial_run(directory: Path, *, episodes: int = 50, seed: int = 0) -> dict[str, Any]:
+    """Everything the report page shows, as plain values; also written to `dial.json`.
+
+    Raises:
+        RunError: if the run is not finished or cannot be written.
+    """
+    policies = load_policies(directory)
+    run, task = policies.run, get_task(policies.run.spec.task)
+    limits = [run.spec.cost_range * i / (STEPS - 1) for i in range(STEPS)]
+    result, paths = rollout(policies, task, limits, episodes, seed=seed)
+    dial = [
+        {
+            **plain(row),
+            "optimum": task.optimum(row.limit) if task.optimum else None,
+            "paths": _drawn(paths, i),
+        }
+        for i, row in enumerate(rows(run, limits, result))
+    ]
+    summary = run.data_summary
+    stored = directory / runs.ROWS
+    table = runs.read_json(stored) if stored.exists() else []
+    page = {
+        "task": run.spec.task,
+        "algorithm": run.algorithm,
+        "seeds": run.seeds,
+        "episodes": episodes,
+        "cost_range": run.spec.cost_range,
+        "horizon": run.spec.horizon,
+        "dial": dial,
+        "table": table,
+        "picture": _picture(task.picture),
+        "frontier": {"costs": summary["frontier_costs"], "rewards": summary["frontier_rewards"]},
+        "data": {
+            "source": run.data_source,
+            "fingerprint": run.data_fingerprint,
+            **{k: v for k, v in summary.items() if not k.startswith("frontier")},
+        },
+        "curves": learning_curves(directory),
+        "settings": run.config,
+        "versions": run.versions,
+        "commands": [
+            f"safestitch train {run.algorithm} {run.spec.task} --seeds {len(run.seeds)} "
+            f"--data-seed {run.data_seed} --out {directory}",
+            f"safestitch eval {directory}",
+            f"safestitch report {directory}",
+        ],
+    }
+    runs.write_json(directory / runs.DIAL, page)
+    return page
+
+
+def learning_curves(directory: Path, points: int = 200) -> list[dict[str, Any]]:
+    """Every metric over training: mean, lowest and highest seed, thinned to some points."""
+    with open(directory / runs.METRICS, newline="") as file:
+        header, *lines = csv.reader(file)
+    names, values = header[2:], np.asarray(lines, np.float64)
+    steps, first = np.unique(values[:, 0], return_index=True)
+    per_step = np.split(values[:, 2:], first[1:])
+    chosen = np.unique(np.linspace(0, len(steps) - 1, points).astype(int))
+    return [
+        {
+            "name": name,
+            "step": [int(steps[i]) for i in chosen],
+            "mean": [float(per_step[i][:, m].mean()) for i in chosen],
+            "low": [float(per_step[i][:, m].min()) for i in chosen],
+            "high": [float(per_step[i][:, m].max()) for i in chosen],
+        }
+        for m, name in enumerate(names)
+    ]
+
+
+def _drawn(paths: Paths, limit: int) -> list[dict[str, Any]]:
+    """The first episodes of the first seed, rounded: a page is to look at."""
+    return [
+        {
+            "x": np.round(paths.positions[0, limit, e, :, 0].astype(float), 3).tolist(),
+            "y": np.round(paths.positions[0, limit, e, :, 1].astype(float), 3).tolist(),
+            "cost": paths.costs[0, limit, e].astype(float).tolist(),
+        }
+        for e in range(min(DRAWN, paths.costs.shape[2]))
+    ]
+
+
+def _picture(picture: Picture) -> dict[str, Any]:
+    """The picture with "to the edge" as null."""
+    fields = dataclasses.asdict(picture)
+    fields["zones"] = [[v if math.isfinite(v) else None for v in zone] for zone in picture.zones]
+    return fields

@@ -1,0 +1,38 @@
+"""The only gradient machinery: a network with its optimiser state, and one step of descent."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import optax
+from jaxtyping import Array, Float, PyTree
+
+
+class Trained(NamedTuple):
+    """A network and the state of the optimiser that trains it."""
+
+    net: PyTree
+    opt_state: PyTree
+
+
+def start_training(net: PyTree, optimiser: optax.GradientTransformation) -> Trained:
+    """A network with a fresh optimiser state."""
+    return Trained(net, optimiser.init(eqx.filter(net, eqx.is_inexact_array)))
+
+
+def descend(
+    trained: Trained,
+    optimiser: optax.GradientTransformation,
+    loss: Callable[..., Float[Array, ""]],
+    *rest: Any,
+) -> tuple[Trained, Float[Array, ""]]:
+    """One optimiser step on `loss(net, *rest)`.
+
+    The loss is differentiated in its first argument only: everything in `rest`, other networks'
+    values included, is a constant by construction.
+    """
+    value, gradient = jax.value_and_grad(loss)(trained.net, *rest)
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes int32 counts with float32
+        step, opt_state = optimiser.update(gradient, trained.opt_state, trained.net)
+    return Trained(eqx.apply_updates(trained.net, step), opt_state), value

@@ -1,0 +1,31 @@
+"""What crosses module borders: small frozen records without behaviour."""
+
+import dataclasses
+
+
+class SafestitchError(ValueError):
+    """Something the user gave cannot be used; the message says what to do about it."""
+
+
+class DataError(SafestitchError):
+    """The data are malformed; the message names the column, the episode and the row."""
+
+
+class RunError(SafestitchError):
+    """A run directory is missing, incomplete, of another version, or in use."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """The outside of a task: what a policy must know to be built and asked."""
+
+    task: str
+    """Name of the task, as in `safestitch train gas NAME`."""
+    obs_dim: int
+    act_dim: int
+    horizon: int
+    """Steps of a full episode; step indices run from 0 to horizon - 1."""
+    cost_range: float
+    """The cost per episode that 100% stands for in `--limits 10%`."""
+    action_low: float = -1.0
+    action_high: float = 1.0

@@ -1,0 +1,36 @@
+"""A report's data into one self-contained HTML page: plain Python, without JAX."""
+
+import importlib.resources
+import json
+import math
+from typing import Any
+
+PLACEHOLDER = "{{ page data }}"
+"""Where the template takes the data."""
+
+# The HTML parser ends a script block at "</script" whatever JSON says, so no "<" may reach it.
+_MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+def render(page: dict[str, Any]) -> str:
+    """The page as HTML text; NaN and infinities become null, which the page shows as a dash."""
+    folder = importlib.resources.files("safestitch.report")
+    template = folder.joinpath("page.html").read_text(encoding="utf-8")
+    return template.replace(PLACEHOLDER, _embeddable_json(page))
+
+
+def _embeddable_json(page: dict[str, Any]) -> str:
+    """JSON in ASCII (so without U+2028 and U+2029) that holds no HTML markup."""
+    text = json.dumps(_without_nonfinite(page), allow_nan=False, separators=(",", ":"))
+    return text.translate(str.maketrans(_MARKUP))
+
+
+def _without_nonfinite(value: Any) -> Any:
+    """The same value with null for NaN and infinities, which JSON cannot say."""
+    if isinstance(value, dict):
+        return {key: _without_nonfinite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nonfinite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
