@@ -36,3 +36,15 @@ def descend(
     with jax.numpy_dtype_promotion("standard"):  # optax mixes int32 counts with float32
         step, opt_state = optimiser.update(gradient, trained.opt_state, trained.net)
     return Trained(eqx.apply_updates(trained.net, step), opt_state), value
+
+
+def clipped_adamw(
+    learning_rate: float, weight_decay: float, clip: float, decay: int | None
+) -> optax.GradientTransformation:
+    """AdamW, betas (0.9, 0.999), behind a clip of the gradient norm.
+
+    The learning rate is constant, or follows a cosine down to zero over `decay` iterations.
+    """
+    rate = optax.cosine_decay_schedule(learning_rate, decay) if decay else learning_rate
+    adam = optax.adamw(rate, b1=0.9, b2=0.999, weight_decay=weight_decay)
+    return optax.chain(optax.clip_by_global_norm(clip), adam)

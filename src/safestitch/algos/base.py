@@ -1,10 +1,15 @@
 """What an algorithm is: one record of pure functions. The loop scans, vmaps and saves them."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Array, Float
+
+from safestitch.records import SafestitchError
+
+Metrics = dict[str, Float[Array, ""]]
+"""Name -> value of one iteration."""
 
 
 class Request(NamedTuple):
@@ -44,3 +49,11 @@ class Algorithm:
     """(config, scaling, carry, change of limit) -> carry: a new limit in mid-episode."""
     threshold: Literal["train", "test"]
     """Whether the cost limit is fixed in training or chosen when acting."""
+
+
+def check_range(config: Any, names: Sequence[str], low: float, high: float) -> None:
+    """Raise unless every named field of a config lies in [low, high]."""
+    for name in names:
+        value = getattr(config, name)
+        if not low <= value <= high:
+            raise SafestitchError(f"{name} is {value}: expected {low:g} to {high:g}")

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from safestitch.algos.asking import (
     Rule,
@@ -37,11 +37,11 @@ from safestitch.algos.asking import (
     expectile_weight,
     tight_budget,
 )
-from safestitch.algos.base import Algorithm, Request
+from safestitch.algos.base import Algorithm, Metrics, Request, check_range
 from safestitch.episodes import Episodes
-from safestitch.learn import Trained, descend, start_training
+from safestitch.learn import clipped_adamw, descend, start_training
 from safestitch.nn import EmbeddedMLP
-from safestitch.records import SafestitchError, Spec
+from safestitch.records import Spec
 from safestitch.scaling import Scaling
 
 
@@ -91,19 +91,12 @@ class Config:
     """Share of G that "affordable" asks for even if its price is above the budget."""
 
     def __post_init__(self):
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise SafestitchError(f"{name} is {value}: expected {low:g} to {high:g}")
-
-
-_RANGES = (
-    *((name, 1, 1e9) for name in ("iterations", "batch", "hidden", "embedding", "budget_batch")),
-    ("layers", 2, 64),
-    *((name, 1e-12, 1e3) for name in ("learning_rate", "clip")),
-    *((name, 0, 1) for name in ("weight_decay", "delta", "epsilon", "floor")),
-    *((name, 1e-6, 1) for name in ("alpha", "q", "budget_expectile")),
-)
+        whole = ("iterations", "batch", "hidden", "embedding", "budget_batch")
+        check_range(self, whole, 1, 1e9)
+        check_range(self, ("layers",), 2, 64)
+        check_range(self, ("learning_rate", "clip"), 1e-12, 1e3)
+        check_range(self, ("weight_decay", "delta", "epsilon", "floor"), 0, 1)
+        check_range(self, ("alpha", "q", "budget_expectile"), 1e-6, 1)
 
 
 class Data(NamedTuple):
@@ -140,25 +133,13 @@ class Batch(NamedTuple):
     """The budget shown to G."""
 
 
-class State(NamedTuple):
-    """The networks in training."""
+class Networks(NamedTuple):
+    """V^R, V^C, π and G: each with its optimiser in training, bare in acting."""
 
-    reward_goal: Trained
-    cost_goal: Trained
-    policy: Trained
-    budget_goal: Trained
-
-
-class Policy(NamedTuple):
-    """The networks that acting needs."""
-
-    reward_goal: EmbeddedMLP
-    cost_goal: EmbeddedMLP
-    policy: EmbeddedMLP
-    budget_goal: EmbeddedMLP
-
-
-# --- data -------------------------------------------------------------------------------------
+    reward_goal: PyTree
+    cost_goal: PyTree
+    policy: PyTree
+    budget_goal: PyTree
 
 
 def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling) -> Data:
@@ -245,9 +226,6 @@ def sample(cfg: Config, data: Data, key: Key[Array, ""]) -> Batch:
     return Batch(s, a, R, C, R_hat, C_hat, t, tight_budget(C, u[4]))
 
 
-# --- losses -----------------------------------------------------------------------------------
-
-
 def goal(net: EmbeddedMLP, s, R_hat, C_hat, t) -> Float[Array, " b"]:
     """V^R or V^C at (s, R^, C^, t')."""
     return net(s, R_hat[:, None], C_hat[:, None], t[:, None])[:, 0]
@@ -255,8 +233,7 @@ def goal(net: EmbeddedMLP, s, R_hat, C_hat, t) -> Float[Array, " b"]:
 
 def act_as(net: EmbeddedMLP, s, R_hat, C_hat, v_r, v_c, t) -> Float[Array, "b a"]:
     """π at (s, R^, C^, V^R, V^C, t'), in [-1, 1]."""
-    requests = (x[:, None] for x in (R_hat, C_hat, v_r, v_c, t))
-    return jnp.tanh(net(s, *requests))
+    return jnp.tanh(net(s, *(x[:, None] for x in (R_hat, C_hat, v_r, v_c, t))))
 
 
 def within(v_c: Float[Array, " b"], C_hat: Float[Array, " b"]) -> Float[Array, " b"]:
@@ -294,7 +271,7 @@ def policy_loss(net: EmbeddedMLP, v_r, v_c, batch: Batch, alpha: float) -> Float
     return jnp.mean(within(v_c, batch.C_hat) * weight * jnp.sum((action - batch.a) ** 2, -1))
 
 
-def update(cfg: Config, state: State, batch: Batch) -> tuple[State, dict[str, Float[Array, ""]]]:
+def update(cfg: Config, state: Networks, batch: Batch) -> tuple[Networks, Metrics]:
     """Alg. 1: every loss sees the networks from before this step."""
     v_r = goal(state.reward_goal.net, batch.s, batch.R_hat, batch.C_hat, batch.t)
     v_c = goal(state.cost_goal.net, batch.s, batch.R_hat, batch.C_hat, batch.t)
@@ -313,19 +290,16 @@ def update(cfg: Config, state: State, batch: Batch) -> tuple[State, dict[str, Fl
         "share/within_budget": within(v_c, batch.C_hat).mean(),
         "share/good": (A_r >= 0).mean(dtype=jnp.float32),
     }
-    return State(reward_goal, cost_goal, policy, bought), metrics
+    return Networks(reward_goal, cost_goal, policy, bought), metrics
 
 
 def optimiser(cfg: Config) -> optax.GradientTransformation:
     """AdamW behind a gradient clip (D4)."""
-    rate = cfg.learning_rate
-    if cfg.schedule == "cosine":
-        rate = optax.cosine_decay_schedule(cfg.learning_rate, cfg.iterations)
-    adam = optax.adamw(rate, b1=0.9, b2=0.999, weight_decay=cfg.weight_decay)
-    return optax.chain(optax.clip_by_global_norm(cfg.clip), adam)
+    decay = cfg.iterations if cfg.schedule == "cosine" else None
+    return clipped_adamw(cfg.learning_rate, cfg.weight_decay, cfg.clip, decay)
 
 
-def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> State:
+def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> Networks:
     """Fresh networks; scalars R^, C^, t', V^R, V^C are inputs of size 1."""
     scalars = {"reward_goal": 3, "cost_goal": 3, "policy": 5, "budget_goal": 2}
     sizes = {"embedding": cfg.embedding, "hidden": cfg.hidden, "layers": cfg.layers}
@@ -335,15 +309,12 @@ def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> State:
         )
         for (name, count), k in zip(scalars.items(), jax.random.split(key, 4), strict=True)
     }
-    return State(**{name: start_training(net, optimiser(cfg)) for name, net in nets.items()})
+    return Networks(**{name: start_training(net, optimiser(cfg)) for name, net in nets.items()})
 
 
-def policy_of(state: State) -> Policy:
+def policy_of(state: Networks) -> Networks:
     """The networks without their optimisers."""
-    return Policy(*(trained.net for trained in state))
-
-
-# --- acting -----------------------------------------------------------------------------------
+    return Networks(*(trained.net for trained in state))
 
 
 class Carry(NamedTuple):
@@ -359,7 +330,7 @@ class Carry(NamedTuple):
     """Whether the user chose the target reward."""
 
 
-def start(cfg: Config, policy: Policy, scaling: Scaling, request: Request) -> Carry:  # noqa: ARG001
+def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> Carry:  # noqa: ARG001
     """The beginning of an episode."""
     R_hat = request.target_reward / scaling.reward_unit
     C_hat = request.cost_limit / scaling.cost_unit
@@ -367,18 +338,15 @@ def start(cfg: Config, policy: Policy, scaling: Scaling, request: Request) -> Ca
 
 
 def act(
-    cfg: Config, policy: Policy, scaling: Scaling, carry: Carry, obs: Float[Array, " o"]
+    cfg: Config, policy: Networks, scaling: Scaling, carry: Carry, obs: Float[Array, " o"]
 ) -> tuple[Float[Array, " a"], Carry]:
     """Deterministic: a = π(s, R^, C^, V^R, V^C, t'), with C^ clamped to [0, C^max]."""
     s = scaling.observation(obs)[None]
     C_hat, t = jnp.clip(carry.C_hat, 0.0, 1.0)[None], carry.t[None]
 
     def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
-        """V^C(s, R, C^max, t'): what segments that earned R cost when cost was no object.
-
-        Asked under the budget itself, V^C always answers "within it": in training every request
-        was kept.
-        """
+        # V^C(s, R, C^max, t'): what earning R cost where cost was no object. Asked under
+        # the budget itself V^C always answers "within it": in training every request was kept.
         same = jnp.ones_like(R)
         return goal(policy.cost_goal, jnp.repeat(s, len(R), 0), R, same, carry.t * same)
 
