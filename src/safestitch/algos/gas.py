@@ -89,13 +89,14 @@ class Config:
     """How the requested reward is chosen when acting (D5)."""
     floor: float = 0.8
     """Share of G that "affordable" asks for even if its price is above the budget."""
+    reserve: float = 0.02
+    """Share of the limit not asked for: who aims at a limit itself misses it half the time."""
 
     def __post_init__(self):
-        whole = ("iterations", "batch", "hidden", "embedding", "budget_batch")
-        check_range(self, whole, 1, 1e9)
+        check_range(self, ("iterations", "batch", "hidden", "embedding", "budget_batch"), 1, 1e9)
         check_range(self, ("layers",), 2, 64)
         check_range(self, ("learning_rate", "clip"), 1e-12, 1e3)
-        check_range(self, ("weight_decay", "delta", "epsilon", "floor"), 0, 1)
+        check_range(self, ("weight_decay", "delta", "epsilon", "floor", "reserve"), 0, 1)
         check_range(self, ("alpha", "q", "budget_expectile"), 1e-6, 1)
 
 
@@ -119,7 +120,7 @@ class Data(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Segments with the paper's letters."""
+    """Segments, in the paper's letters."""
 
     s: Float[Array, "b o"]
     a: Float[Array, "b a"]
@@ -333,7 +334,7 @@ class Carry(NamedTuple):
 def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> Carry:  # noqa: ARG001
     """The beginning of an episode."""
     R_hat = request.target_reward / scaling.reward_unit
-    C_hat = request.cost_limit / scaling.cost_unit
+    C_hat = (1.0 - cfg.reserve) * request.cost_limit / scaling.cost_unit
     return Carry(R_hat, C_hat, jnp.zeros_like(C_hat), ~jnp.isnan(R_hat))
 
 
@@ -368,12 +369,12 @@ def observe(cfg: Config, scaling: Scaling, carry: Carry, reward, cost) -> Carry:
     )
 
 
-def redial(cfg: Config, scaling: Scaling, carry: Carry, change: Float[Array, ""]) -> Carry:  # noqa: ARG001
+def redial(cfg: Config, scaling: Scaling, carry: Carry, change: Float[Array, ""]) -> Carry:
     """A new limit in mid-episode: the budget moves, a chosen reward is chosen anew."""
     unasked = jnp.full_like(carry.R_hat, jnp.nan)
     return carry._replace(
         R_hat=jnp.where(carry.fixed, carry.R_hat, unasked),
-        C_hat=carry.C_hat + change / scaling.cost_unit,
+        C_hat=carry.C_hat + (1.0 - cfg.reserve) * change / scaling.cost_unit,
     )
 
 

@@ -30,6 +30,8 @@ class Options:
     """Seed of the built-in data maker."""
     tensorboard: bool = False
     """Write TensorBoard events beside metrics.csv."""
+    checkpoint_seconds: float = 10.0
+    """Save at least this often; a kill loses no more."""
 
 
 def run(arguments: list[str]) -> int:
@@ -71,6 +73,7 @@ def train_built_in(algorithm: Any, config: Any, options: Options) -> int:
             data_source=f"built-in {task.spec.task}, data seed {options.data_seed}",
             data_seed=options.data_seed,
             tensorboard=options.tensorboard,
+            checkpoint_seconds=options.checkpoint_seconds,
             progress=bar,
         )
     return bar.exit_code
@@ -85,6 +88,8 @@ def _resume(arguments: list[str]) -> int:
         """Run directory."""
         tensorboard: bool = False
         """Write TensorBoard events beside metrics.csv."""
+        checkpoint_seconds: float = 10.0
+        """Save at least this often; a kill loses no more."""
 
     options = tyro.cli(Resume, args=arguments, prog="safestitch train")
     from safestitch import runs
@@ -104,6 +109,7 @@ def _resume(arguments: list[str]) -> int:
             episodes,
             options.resume,
             tensorboard=options.tensorboard,
+            checkpoint_seconds=options.checkpoint_seconds,
             progress=bar,
         )
     return bar.exit_code

@@ -25,6 +25,7 @@ CHUNK = 100
 """Iterations of one call of the compiled program; metrics are their means. Fixed, because a
 resumed run must make the same calls as one that was never stopped."""
 CHECKPOINT_SECONDS = 10.0
+"""A kill loses at most this much; when checkpoints are written never changes the result."""
 
 
 class Interrupted(Exception):
@@ -60,6 +61,7 @@ def train(
     data_source: str = "given in memory",
     data_seed: int = 0,
     tensorboard: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> None:
     """Train all seeds in one compiled program and leave a finished run in `out`.
@@ -82,7 +84,16 @@ def train(
             versions=runs.versions(),
         )
         runs.create(out, run)
-        _train(algorithm, config, run, episodes, out, tensorboard, progress)
+        _train(
+            algorithm,
+            config,
+            run,
+            episodes,
+            out,
+            tensorboard=tensorboard,
+            checkpoint_seconds=checkpoint_seconds,
+            progress=progress,
+        )
 
 
 def resume(
@@ -93,6 +104,7 @@ def resume(
     out: Path,
     *,
     tensorboard: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> None:
     """Go on with an unfinished run; the result is bit-identical to one that was never stopped.
@@ -117,7 +129,16 @@ def resume(
         )
     with runs.locked(out):
         if not runs.is_trained(out):
-            _train(algorithm, config, run, episodes, out, tensorboard, progress)
+            _train(
+                algorithm,
+                config,
+                run,
+                episodes,
+                out,
+                tensorboard=tensorboard,
+                checkpoint_seconds=checkpoint_seconds,
+                progress=progress,
+            )
 
 
 def summarise(episodes: Episodes) -> dict[str, Any]:
@@ -160,6 +181,7 @@ def fresh_checkpoint(algorithm: Algorithm, config: Any, spec: Spec, seeds: list[
     return Checkpoint(states, keys, jnp.zeros((), jnp.int32))
 
 
+@functools.lru_cache(maxsize=8)
 def compile_chunk(algorithm: Algorithm, config: Any, iterations: int) -> Callable:
     """(checkpoint, data) -> checkpoint, metrics: iterations of all seeds, compiled once.
 
@@ -184,7 +206,9 @@ def compile_chunk(algorithm: Algorithm, config: Any, iterations: int) -> Callabl
     return chunk
 
 
-def _train(algorithm, config, run, episodes, out, tensorboard, progress) -> None:
+def _train(
+    algorithm, config, run, episodes, out, *, tensorboard, checkpoint_seconds, progress
+) -> None:
     scaling = fit_scaling(episodes, run.spec)
     data = jax.device_put(algorithm.prepare(config, episodes, run.spec, scaling))
     checkpoint = fresh_checkpoint(algorithm, config, run.spec, run.seeds)
@@ -195,13 +219,13 @@ def _train(algorithm, config, run, episodes, out, tensorboard, progress) -> None
     with MetricsLog(out, run.seeds, after=step, tensorboard=tensorboard) as log, _Stop() as stop:
         while step < config.iterations and not stop.asked:
             size = min(CHUNK, config.iterations - step)
-            checkpoint, metrics = compile_chunk_cached(algorithm, config, size)(checkpoint, data)
+            checkpoint, metrics = compile_chunk(algorithm, config, size)(checkpoint, data)
             metrics = {name: np.asarray(values) for name, values in metrics.items()}
             step += size
             log.write(step, metrics)
             if progress:
                 progress(step, {name: float(v.mean()) for name, v in metrics.items()})
-            if time.monotonic() - saved_at > CHECKPOINT_SECONDS:
+            if time.monotonic() - saved_at > checkpoint_seconds:
                 _save(out, checkpoint)
                 saved_at = time.monotonic()
     _save(out, checkpoint)
@@ -209,12 +233,6 @@ def _train(algorithm, config, run, episodes, out, tensorboard, progress) -> None
         raise Interrupted(f"saved at iteration {step} of {config.iterations}")
     policies = jax.vmap(algorithm.policy)(checkpoint.states)
     runs.save_tree(out / runs.POLICY, (policies, scaling), step=step)
-
-
-@functools.lru_cache(maxsize=8)
-def compile_chunk_cached(algorithm: Algorithm, config: Any, iterations: int) -> Callable:
-    """`compile_chunk`, once per algorithm, config and size."""
-    return compile_chunk(algorithm, config, iterations)
 
 
 def _save(out: Path, checkpoint: Checkpoint) -> None:

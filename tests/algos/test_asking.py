@@ -1,0 +1,176 @@
+"""What to ask for: the budget goal G and the rules that turn it into a request."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safestitch.algos.asking import (
+    affordable,
+    budget_goal,
+    budget_goal_loss,
+    choose_reward,
+    expectile_weight,
+    tight_budget,
+)
+from safestitch.nn import EmbeddedMLP
+
+
+def row(*values: float) -> jax.Array:
+    return jnp.asarray(values, jnp.float32)
+
+
+def linear_goal(s: float, C: float, t: float, constant: float) -> EmbeddedMLP:
+    """G = s obs + C C^ + t t' + constant: one linear layer behind embeddings of width 1."""
+    net = EmbeddedMLP((1, 1, 1), 1, embedding=1, hidden=1, layers=1, key=jax.random.key(0))
+    ones = (jnp.ones((1, 1)),) * 3
+    values = (ones, (row(s, C, t)[None],), (row(constant),))
+    return eqx.tree_at(lambda n: (n.embeddings, n.weights, n.biases), net, values)
+
+
+def free(rewards: jax.Array) -> jax.Array:
+    """The price where nothing costs."""
+    return jnp.zeros_like(rewards)
+
+
+# --- G -----------------------------------------------------------------------------------------
+
+
+def test_expectile_weight():
+    # |0.8 - 1(A < 0)|; A = 0 counts as good.
+    found = expectile_weight(0.8, row(2.0, 0.0, -1e-6, -3.0))
+    np.testing.assert_allclose(found, [0.8, 0.8, 0.2, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(expectile_weight(0.5, row(1.0, -1.0)), 0.5)
+
+
+def test_budget_goal_takes_state_budget_time():
+    # 2 * 1 + 3 * 0.5 - 4 * 0.25 + 0.5 = 3; 2 * 2 + 3 * 1 - 0 + 0.5 = 7.5.
+    net = linear_goal(2.0, 3.0, -4.0, 0.5)
+    found = budget_goal(net, row(1.0, 2.0)[:, None], row(0.5, 1.0), row(0.25, 0.0))
+    assert found.tolist() == [3.0, 7.5]
+
+
+def test_budget_goal_loss_by_hand():
+    # G = C^ = (0.5, 0.5); A = R - G = (0.5, -0.25).
+    # Expectile 0.9: (0.9 * 0.25 + 0.1 * 0.0625) / 2 = 0.23125 / 2 = 0.115625.
+    # In the constant of G: mean(-2 w A) = -(0.9 * 0.5 - 0.1 * 0.25) = -0.425.
+    net = linear_goal(0.0, 1.0, 0.0, 0.0)
+    s, R, C_hat, t = row(3.0, 4.0)[:, None], row(1.0, 0.25), row(0.5, 0.5), row(0.0, 0.5)
+    value, gradient = jax.value_and_grad(budget_goal_loss)(net, s, R, C_hat, t, 0.9)
+    assert float(value) == pytest.approx(0.115625)
+    assert float(gradient.biases[0][0]) == pytest.approx(-0.425)
+
+
+def test_budget_goal_rises_to_the_upper_expectile():
+    # R is 0 three times and 1 once; the minimiser m has 0.9 (1 - m) = 3 * 0.1 m, so m = 0.75.
+    s, R = jnp.zeros((4, 1)), row(0.0, 0.0, 0.0, 1.0)
+    slopes = [
+        jax.grad(budget_goal_loss)(linear_goal(0, 0, 0, m), s, R, R, R, 0.9).biases[0][0]
+        for m in (0.7, 0.75, 0.8)
+    ]
+    assert float(slopes[0]) < -1e-3
+    assert float(slopes[1]) == pytest.approx(0.0, abs=1e-6)
+    assert float(slopes[2]) > 1e-3
+
+
+@given(C=st.floats(0, 1, width=32), u=st.floats(0, 1, width=32))
+def test_tight_budget_lies_between_the_cost_and_the_largest(C, u):
+    budget = float(tight_budget(row(C), row(u))[0])
+    assert C - 1e-6 <= budget <= 1.0 + 1e-6
+    assert budget == pytest.approx(C + (1 - C) * u**3, abs=1e-6)
+
+
+def test_tight_budget_is_mostly_tight():
+    assert tight_budget(row(0.2, 0.2, 0.0), row(0.0, 1.0, 0.5)).tolist() == pytest.approx(
+        [0.2, 1.0, 0.125]
+    )
+
+
+# --- rules -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "plan", "bought", "asked"),
+    [
+        ("first", np.nan, 0.6, 0.6),
+        ("first", 0.4, 0.6, 0.4),
+        ("first", 0.8, 0.6, 0.8),
+        ("again", np.nan, 0.6, 0.6),
+        ("again", 0.8, 0.6, 0.6),
+        ("again", 0.4, 0.6, 0.6),
+        ("rising", np.nan, 0.6, 0.6),
+        ("rising", 0.8, 0.6, 0.8),
+        ("rising", 0.4, 0.6, 0.6),
+        ("affordable", np.nan, 0.6, 0.6),
+        ("affordable", 0.8, 0.6, 0.6),
+        ("affordable", 0.4, 0.6, 0.6),
+    ],
+)
+def test_rules(rule, plan, bought, asked):
+    found = choose_reward(rule, jnp.float32(plan), jnp.float32(bought), jnp.float32(0.5), free, 0.8)
+    assert found.shape == ()
+    assert float(found) == pytest.approx(asked, rel=1e-6)
+
+
+def test_only_affordable_asks_for_the_price():
+    def dear(rewards):
+        return jnp.full_like(rewards, 9.0)
+
+    plan, bought, budget = jnp.float32(0.3), jnp.float32(0.5), jnp.float32(0.1)
+    asked = {
+        rule: float(choose_reward(rule, plan, bought, budget, dear, 0.8))
+        for rule in ("first", "again", "rising", "affordable")
+    }
+    assert asked == pytest.approx({"first": 0.3, "again": 0.5, "rising": 0.5, "affordable": 0.4})
+
+
+def asked(bought: float, budget: float, price, floor: float = 0.8, candidates: int = 16) -> float:
+    found = affordable(jnp.float32(bought), jnp.float32(budget), price, floor, candidates)
+    return float(found)
+
+
+def test_affordable_picks_the_largest_candidate_within_the_price():
+    # Candidates 0.5, 0.6, 0.7, 0.8, 0.9, 1.0 at prices half of that: 0.41 pays for 0.8.
+    assert asked(1.0, 0.41, lambda r: 0.5 * r, floor=0.5, candidates=6) == pytest.approx(0.8)
+
+
+def test_affordable_includes_the_price_that_equals_the_budget():
+    # Candidates 0.5, 0.75, 1.0; 0.75 costs exactly 0.375.
+    assert asked(1.0, 0.375, lambda r: 0.5 * r, floor=0.5, candidates=3) == pytest.approx(0.75)
+
+
+def test_affordable_skips_a_dear_candidate_below_a_cheap_one():
+    # Only the middle one is dear: the largest that fits is still the largest.
+    assert asked(1.0, 0.5, lambda r: jnp.where(r < 0.9, 1.0, 0.0)) == pytest.approx(1.0)
+
+
+def test_affordable_asks_for_the_floor_when_nothing_fits():
+    assert asked(2.0, 0.1, lambda r: jnp.full_like(r, 5.0), floor=0.7) == pytest.approx(1.4)
+
+
+def test_affordable_shows_the_price_every_candidate_from_floor_to_goal():
+    seen = []
+
+    def price(rewards):
+        seen.append(np.asarray(rewards))
+        return jnp.zeros_like(rewards)
+
+    assert asked(2.0, 0.0, price, floor=0.5, candidates=5) == pytest.approx(2.0)
+    np.testing.assert_allclose(seen[0], [1.0, 1.25, 1.5, 1.75, 2.0], rtol=1e-6)
+
+
+def test_affordable_with_a_negative_goal():
+    # Floor 0.8 of G = -1 lies below it, at -1.2: less reward, not more.
+    assert asked(-1.0, 0.1, lambda r: jnp.full_like(r, 5.0)) == pytest.approx(-1.2)
+    assert asked(-1.0, 0.1, free) == pytest.approx(-1.0)
+    # Price 2 + r fits 0.9 up to r = -1.1; candidates are -1.2, -1.15, -1.1, -1.05, -1.
+    assert asked(-1.0, 0.9001, lambda r: 2.0 + r, candidates=5) == pytest.approx(-1.1)
+
+
+@given(st.floats(-2, 2, width=32), st.floats(0, 1, width=32), st.floats(0, 1))
+def test_affordable_stays_between_floor_and_goal(bought, budget, floor):
+    found = asked(bought, budget, lambda r: 0.7 * r, floor)
+    assert bought - (1 - floor) * abs(bought) - 1e-5 <= found <= bought + 1e-5
