@@ -34,7 +34,8 @@ def run(optimiser: optax.GradientTransformation, gradients: np.ndarray, start: n
 def adamw(gradients, start, rate, decay_of_weights, clip, iterations=None):
     """AdamW from its paper, in NumPy: betas (0.9, 0.999), epsilon 1e-8, decay outside the moments.
 
-    The learning rate of step k (from 0) is `rate` or, over `iterations`, rate (1 + cos(pi k / n)) / 2.
+    The learning rate of step k (from 0) is `rate` or, over n iterations, its share
+    (1 + cos(pi k / n)) / 2.
     """
     w, m, v = np.array(start, float), np.zeros(len(start)), np.zeros(len(start))
     path = []

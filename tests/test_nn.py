@@ -105,7 +105,7 @@ def test_fresh_network_is_random_scaled_and_unshifted():
     sizes = {"embedding": 64, "hidden": 128, "layers": 3}
     net = jax.jit(lambda key: EmbeddedMLP((3, 1), 2, **sizes, key=key))(KEY)
     assert all((np.asarray(x) == 0).all() for x in (*net.shifts, *net.biases))
-    # Uniform with variance gain / (3 inputs): 1 / inputs, then 2 / inputs (He), then 1 / (3 inputs).
+    # Variance gain / (3 inputs): 1 / inputs, then 2 / inputs (He), at the output 1 / (3 inputs).
     stds = [float(np.std(w)) * w.shape[1] ** 0.5 for w in (*net.embeddings, *net.weights)]
     assert stds == pytest.approx([1.0, 1.0, 2**0.5, 2**0.5, 3**-0.5], rel=0.15)
 

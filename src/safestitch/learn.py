@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 
@@ -18,7 +19,7 @@ class Trained(NamedTuple):
 
 def start_training(net: PyTree, optimiser: optax.GradientTransformation) -> Trained:
     """A network with a fresh optimiser state."""
-    return Trained(net, optimiser.init(eqx.filter(net, eqx.is_inexact_array)))
+    return Trained(net, optimiser.init(ravel_pytree(net)[0]))
 
 
 def descend(
@@ -30,12 +31,14 @@ def descend(
     """One optimiser step on `loss(net, *rest)`.
 
     The loss is differentiated in its first argument only: everything in `rest`, other networks'
-    values included, is a constant by construction.
+    values included, is a constant by construction. The optimiser sees all parameters as one vector:
+    the same numbers from a few loops instead of hundreds, which compile in less time and memory.
     """
     value, gradient = jax.value_and_grad(loss)(trained.net, *rest)
+    parameters, unravel = ravel_pytree(trained.net)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes int32 counts with float32
-        step, opt_state = optimiser.update(gradient, trained.opt_state, trained.net)
-    return Trained(eqx.apply_updates(trained.net, step), opt_state), value
+        step, opt_state = optimiser.update(ravel_pytree(gradient)[0], trained.opt_state, parameters)
+    return Trained(unravel(parameters + jnp.asarray(step)), opt_state), value
 
 
 def clipped_adamw(

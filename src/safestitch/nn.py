@@ -1,5 +1,6 @@
 """Networks, called like functions: `v(s, R, C, t)` on the page is V(s, R^, C^, t') in the paper."""
 
+import itertools
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -34,18 +35,16 @@ class EmbeddedMLP(eqx.Module):
         key: Key[Array, ""],
     ):
         sizes = [embedding * len(in_sizes)] + [hidden] * (layers - 1) + [out_size]
-        embedding_key, layer_key = jax.random.split(key)
-        keys = jax.random.split(embedding_key, len(in_sizes))
-        self.embeddings = tuple(
-            _uniform(k, (embedding, i), 3.0) for k, i in zip(keys, in_sizes, strict=True)
+        embedded = [(embedding, i) for i in in_sizes]
+        shapes = embedded + [(o, i) for i, o in itertools.pairwise(sizes)]
+        # Uniform with variance gain / (3 inputs): He before a ReLU, small at the output.
+        gains = [3.0] * len(in_sizes) + [6.0] * (layers - 1) + [1.0]
+        bounds = [(gain / i) ** 0.5 for gain, (_, i) in zip(gains, shapes, strict=True)]
+        matrices = tuple(
+            bound * draw for bound, draw in zip(bounds, _draws(key, shapes), strict=True)
         )
+        self.embeddings, self.weights = matrices[: len(in_sizes)], matrices[len(in_sizes) :]
         self.shifts = tuple(jnp.zeros(embedding) for _ in in_sizes)
-        keys = jax.random.split(layer_key, layers)
-        gains = [6.0] * (layers - 1) + [1.0]  # He before a ReLU, small at the output
-        self.weights = tuple(
-            _uniform(k, (o, i), g)
-            for k, i, o, g in zip(keys, sizes[:-1], sizes[1:], gains, strict=True)
-        )
         self.biases = tuple(jnp.zeros(o) for o in sizes[1:])
 
     def __call__(self, *inputs: Float[Array, "b _"]) -> Float[Array, "b o"]:
@@ -61,7 +60,9 @@ class EmbeddedMLP(eqx.Module):
         return x.T
 
 
-def _uniform(key: Key[Array, ""], shape: tuple[int, int], gain: float) -> Float[Array, "o i"]:
-    """Uniform with variance gain / (3 inputs)."""
-    bound = (gain / shape[1]) ** 0.5
-    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+def _draws(key: Key[Array, ""], shapes: list[tuple[int, int]]) -> list[Float[Array, "_ _"]]:
+    """Uniform in [-1, 1], of all shapes from one draw: one generator to compile instead of many."""
+    ends = list(itertools.accumulate(rows * columns for rows, columns in shapes))
+    flat = jax.random.uniform(key, (ends[-1],), minval=-1.0, maxval=1.0)
+    pieces = jnp.split(flat, ends[:-1])
+    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]

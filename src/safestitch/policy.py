@@ -94,6 +94,8 @@ class Policy:
 
     def start(self, limit: float, target_reward: float | None = None) -> "Session":
         """Begin an episode under a cost limit; the target reward is chosen unless given."""
+        if target_reward is not None and not math.isfinite(target_reward):
+            raise SafestitchError(f"the target reward must be a finite number, got {target_reward}")
         request = Request(
             jnp.float32(check_limit(limit)),
             jnp.float32(math.nan if target_reward is None else target_reward),
@@ -138,7 +140,7 @@ class Session:
         new = check_limit(new)
         p = self.policy
         self._carry = p.algorithm.redial(
-            p.config, p.scaling, self._carry, jnp.float32(new - self._limit)
+            p.config, p.scaling, self._carry, jnp.float32(self._limit), jnp.float32(new)
         )
         self._limit = new
 

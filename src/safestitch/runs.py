@@ -73,7 +73,7 @@ def create(directory: Path, run: Run) -> None:
     """Write `run.json` into an empty directory, held by `locked`.
 
     Raises:
-        RunError: if the directory already holds a run or anything else.
+        RunError: if the directory already holds a run.
     """
     if (directory / RUN).exists():
         state = "a finished run" if is_trained(directory) else "an unfinished run"
@@ -83,8 +83,6 @@ def create(directory: Path, run: Run) -> None:
             else f"resume it with `safestitch train --resume {directory}`, or choose another --out"
         )
         raise RunError(f"{directory} already holds {state}: {advice}")
-    if any(not p.name.startswith(".") for p in directory.iterdir()):
-        raise RunError(f"{directory} is not empty and holds no run: choose another --out")
     write_json(directory / RUN, dataclasses.asdict(run))
 
 
@@ -115,9 +113,13 @@ def read(directory: Path) -> Run:
             raise RunError(f"{directory / RUN} is damaged: {field} is not a {kind.__name__}")
     if not run.seeds or not all(type(seed) is int for seed in run.seeds):
         raise RunError(f"{directory / RUN} is damaged: seeds are not a list of numbers")
+    missing = [name for name in SUMMARY if name not in run.data_summary]
+    if missing:
+        raise RunError(f"{directory / RUN} is damaged: data_summary has no {missing[0]}")
     return run
 
 
+SUMMARY = ("reward_max", "cost_max", "frontier_costs", "frontier_rewards")
 _KINDS = {
     "algorithm": str,
     "config": dict,
@@ -140,10 +142,13 @@ def locked(directory: Path) -> Iterator[None]:
     """Hold the directory for writing; the system frees it when the process ends, however it ends.
 
     Raises:
-        RunError: if another process holds it.
+        RunError: if another process holds it, or it holds something that is not a run.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        foreign = [p for p in directory.iterdir() if not p.name.startswith(".")]
+        if foreign and not (directory / RUN).exists():
+            raise RunError(f"{directory} is not empty and holds no run: choose another --out")
         handle = open(directory / LOCK, "a+")  # noqa: SIM115 (closed below: the lock lives with it)
     except OSError as error:
         raise RunError(f"cannot write to {directory}: {error.strerror}") from None
@@ -239,7 +244,8 @@ def save_tree(path: Path, tree: PyTree, **facts: Any) -> None:
     """Write a pytree of arrays, with facts beside it, as one safetensors file with a digest."""
     arrays = {name: np.asarray(leaf, order="C") for name, leaf in _named(tree)}
     stored = json.dumps(facts)
-    metadata = {"facts": stored, "sha256": _digest(arrays, stored)}
+    # One key: the order of several is random, and equal runs must be equal files.
+    metadata = {"safestitch": json.dumps({"facts": stored, "sha256": _digest(arrays, stored)})}
     write_atomic(path, safetensors.numpy.save(arrays, metadata=metadata))
 
 
@@ -251,7 +257,7 @@ def load_tree(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     """
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
+            metadata = json.loads((file.metadata() or {}).get("safestitch", "{}"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise RunError(f"{path.parent} is incomplete: {path.name} is missing") from None
@@ -265,8 +271,8 @@ def load_tree(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
             f"{path} does not fit this run: {differing[0]} is {found.get(differing[0], 'absent')}, "
             f"expected {expected.get(differing[0], 'absent')}"
         )
-    stored = metadata.get("facts", "")
-    if _digest(arrays, stored) != metadata.get("sha256"):
+    stored = metadata.get("facts") if isinstance(metadata, dict) else None
+    if not isinstance(stored, str) or _digest(arrays, stored) != metadata.get("sha256"):
         raise RunError(f"{path} is damaged: its digest does not match its contents")
     leaves = [jnp.asarray(arrays[name]) for name, _ in _named(like)]
     tree = jax.tree.unflatten(jax.tree.structure(like), leaves)

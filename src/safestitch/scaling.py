@@ -1,12 +1,18 @@
 """Units: what a network sees against what the data and the user speak of."""
 
+from typing import TYPE_CHECKING, Any
+
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from safestitch.episodes import Episodes
 from safestitch.records import Spec
+
+if TYPE_CHECKING:
+    AnyArray = Any
+else:
+    AnyArray = Array | np.ndarray  # NumPy in, NumPy out; JAX in, JAX out
 
 
 class Scaling(eqx.Module):
@@ -16,28 +22,28 @@ class Scaling(eqx.Module):
     largest return of the data, so that requests lie near [0, 1].
     """
 
-    obs_mean: Float[Array, " o"]
-    obs_std: Float[Array, " o"]
-    action_middle: Float[Array, ""]
-    action_half: Float[Array, ""]
-    reward_unit: Float[Array, ""]
+    obs_mean: Float[AnyArray, " o"]
+    obs_std: Float[AnyArray, " o"]
+    action_middle: Float[AnyArray, ""]
+    action_half: Float[AnyArray, ""]
+    reward_unit: Float[AnyArray, ""]
     """Largest absolute reward return of the data."""
-    cost_unit: Float[Array, ""]
+    cost_unit: Float[AnyArray, ""]
     """Largest cost return of the data, C^max; 1 where the data never cost anything."""
-    horizon: Float[Array, ""]
+    horizon: Float[AnyArray, ""]
 
-    def observation(self, obs: Float[Array, "*b o"]) -> Float[Array, "*b o"]:
+    def observation(self, obs: Float[AnyArray, "*b o"]) -> Float[AnyArray, "*b o"]:
         """Standardise."""
-        middle, spread = (jnp.broadcast_to(x, obs.shape) for x in (self.obs_mean, self.obs_std))
-        return (obs - middle) / spread
+        per_column = (1,) * (obs.ndim - 1) + (-1,)
+        return (obs - self.obs_mean.reshape(per_column)) / self.obs_std.reshape(per_column)
 
-    def action(self, action: Float[Array, "*b a"]) -> Float[Array, "*b a"]:
+    def action(self, action: Float[AnyArray, "*b a"]) -> Float[AnyArray, "*b a"]:
         """From [-1, 1] to the task's range."""
         return self.action_middle + self.action_half * action
 
-    def unscale_action(self, action: Float[Array, "*b a"]) -> Float[Array, "*b a"]:
+    def unscale_action(self, action: Float[AnyArray, "*b a"]) -> Float[AnyArray, "*b a"]:
         """From the task's range to [-1, 1], where the networks live."""
-        return jnp.clip((action - self.action_middle) / self.action_half, -1.0, 1.0)
+        return ((action - self.action_middle) / self.action_half).clip(-1.0, 1.0)
 
 
 def fit_scaling(episodes: Episodes, spec: Spec) -> Scaling:
@@ -46,7 +52,7 @@ def fit_scaling(episodes: Episodes, spec: Spec) -> Scaling:
     std = episodes.observations.std(0, dtype=np.float64)
 
     def floats(x):
-        return jnp.asarray(x, jnp.float32)
+        return np.asarray(x, np.float32)
 
     return Scaling(
         obs_mean=floats(mean),
@@ -61,6 +67,6 @@ def fit_scaling(episodes: Episodes, spec: Spec) -> Scaling:
 
 def blank_scaling(spec: Spec) -> Scaling:
     """A scaling of the right shapes, to load a stored one into."""
-    one = jnp.ones(())
-    per_observation = jnp.ones(spec.obs_dim)
+    one = np.ones((), np.float32)
+    per_observation = np.ones(spec.obs_dim, np.float32)
     return Scaling(per_observation, per_observation, one, one, one, one, one)

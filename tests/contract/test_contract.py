@@ -16,7 +16,7 @@ from safestitch.algos import ALGORITHMS, Algorithm, Request, get_algorithm
 from safestitch.episodes import Episodes
 from safestitch.records import SafestitchError, Spec
 from safestitch.scaling import Scaling, fit_scaling
-from safestitch.training.loop import compile_chunk, fresh_checkpoint
+from safestitch.training.loop import Checkpoint, compile_chunk, fresh_checkpoint
 
 every_algorithm = pytest.mark.parametrize(
     "algorithm", ALGORITHMS.values(), ids=[name for name in ALGORITHMS]
@@ -30,13 +30,8 @@ STEPS = sum(LENGTHS)
 SMALL = {"iterations": 4, "batch": 16, "budget_batch": 8, "hidden": 8, "embedding": 3, "layers": 2}
 
 # Compiling takes most of the time of these tests, and running next to none.
-quick_jit = functools.partial(
-    jax.jit,
-    compiler_options={
-        "xla_backend_optimization_level": 0,
-        "xla_llvm_disable_expensive_passes": True,
-    },
-)
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+quick_jit = functools.partial(jax.jit, compiler_options=QUICK)
 
 
 def episodes_of(lengths=LENGTHS, seed: int = 0, **changes: Any) -> Episodes:
@@ -105,7 +100,9 @@ def ready(name: str):
 
 
 def shapes(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)), tree)
+    return jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)), tree
+    )
 
 
 def assert_same(found: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
@@ -197,6 +194,7 @@ def test_same_key_same_bits(algorithm):
 
 
 @every_algorithm
+@pytest.mark.slow  # hundreds of operations, each compiled by itself
 def test_compiled_update_agrees_with_plain(algorithm):
     p, _, _, state, batch = ready(algorithm.name)
     plain = algorithm.update(p.config, state, batch)
@@ -207,12 +205,13 @@ def test_compiled_update_agrees_with_plain(algorithm):
 def test_scan_over_iterations_and_vmap_over_seeds_agree_with_single_steps(algorithm):
     """The training program of two seeds and two iterations against four calls by hand."""
     p, data, *_ = ready(algorithm.name)
-    seeds = [0, 7]
-    begin = fresh_checkpoint(algorithm, p.config, SPEC, seeds)
-    states = [jax.tree.map(lambda leaf, i=i: leaf[i], begin.states) for i in range(2)]
-    keys = [begin.keys[i] for i in range(2)]
-    chunk = compile_chunk(algorithm, p.config, 2)
-    finished, metrics = chunk(begin, data)
+    keys = jax.random.split(jax.random.key(3))
+    states = [p.init(key) for key in keys]
+    stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *states)
+    begin = Checkpoint(stacked, keys, jnp.zeros((), jnp.int32))
+    program: Any = compile_chunk(algorithm, p.config, 2)
+    chunk = program.lower(begin, data).compile(QUICK)
+    finished, metrics = chunk(jax.tree.map(jnp.copy, begin), data)
     assert int(finished.step) == 2
     for i, (state, key) in enumerate(zip(states, keys, strict=True)):
         steps = []
@@ -264,13 +263,16 @@ def changed_column() -> np.ndarray:
 
 
 EXTREMES = {
-    "huge rewards": lambda: episodes_of(rewards=episodes_of().rewards * 1e30),
-    "negative rewards": lambda: episodes_of(rewards=-np.abs(episodes_of().rewards) * 1e6),
-    "no reward": lambda: episodes_of(rewards=np.zeros(STEPS)),
+    "huge rewards, costs and observations": lambda: episodes_of(
+        rewards=episodes_of().rewards * 1e30,
+        costs=episodes_of().costs * 1e30,
+        observations=episodes_of().observations * 1e15,
+    ),
+    "a constant observation, negative rewards": lambda: episodes_of(
+        observations=changed_column(), rewards=-np.abs(episodes_of().rewards) * 1e6
+    ),
     "no cost": lambda: episodes_of(costs=np.zeros(STEPS)),
-    "huge costs": lambda: episodes_of(costs=episodes_of().costs * 1e30),
-    "a constant observation": lambda: episodes_of(observations=changed_column()),
-    "huge observations": lambda: episodes_of(observations=episodes_of().observations * 1e15),
+    "no reward and no cost": lambda: episodes_of(rewards=np.zeros(STEPS), costs=np.zeros(STEPS)),
     "one-step episodes": lambda: episodes_of([1] * STEPS),
 }
 
@@ -324,7 +326,7 @@ def test_the_carry_keeps_its_shape(algorithm):
     carry = algorithm.start(p.config, policy, scaling, request(2.0))
     _, acted = p.act(policy, scaling, carry, jnp.zeros(SPEC.obs_dim))
     observed = algorithm.observe(p.config, scaling, acted, jnp.float32(1.0), jnp.float32(1.0))
-    redialled = algorithm.redial(p.config, scaling, observed, jnp.float32(-1.0))
+    redialled = algorithm.redial(p.config, scaling, observed, jnp.float32(3.0), jnp.float32(2.0))
     for after in (acted, observed, redialled):
         assert jax.tree.structure(after) == jax.tree.structure(carry)
         for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(carry), strict=True):
@@ -361,7 +363,7 @@ def test_redial_equals_a_start_at_the_new_limit(algorithm):
     if algorithm.threshold == "train":
         pytest.skip("its limit is fixed in training")
     begun = algorithm.start(p.config, policy, scaling, request(1.0))
-    redialled = algorithm.redial(p.config, scaling, begun, jnp.float32(2.0))
+    redialled = algorithm.redial(p.config, scaling, begun, jnp.float32(1.0), jnp.float32(3.0))
     other = algorithm.start(p.config, policy, scaling, request(3.0))
     obs = jnp.ones(SPEC.obs_dim)
     found, expected, unmoved = (

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -161,6 +162,12 @@ def stopped_run(out: Path, step: int, iterations: int = 300, seconds: float = AL
     return out
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run stopped at 300 of 300 iterations, with its last checkpoint at 200."""
+    return stopped_run(tmp_path_factory.mktemp("stopped") / "run", 300)
+
+
 # --- a finished run ----------------------------------------------------------------------------
 
 
@@ -215,9 +222,7 @@ def test_a_seed_alone_is_the_seed_among_others(whole, tmp_path):
     among = load(whole, seed=1)
     other = load(whole, seed=0)
     assert alone.seed == 1
-    pairs = list(
-        zip(*(jax.tree.leaves(p.network) for p in (alone, among, other)), strict=True)
-    )
+    pairs = list(zip(*(jax.tree.leaves(p.network) for p in (alone, among, other)), strict=True))
     for a, b, _ in pairs:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
     assert max(float(abs(a - c).max()) for a, _, c in pairs) > 0.1
@@ -308,8 +313,8 @@ def test_stopped_between_the_last_checkpoint_and_the_policy(whole, tmp_path):
 
 
 def test_checkpoints_are_written_now_and_then(tmp_path, monkeypatch):
-    now = iter(range(0, 1000, 2))  # every look at the clock takes two seconds
-    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(now)))
+    now = iter(range(0, 1000, 2))  # two seconds pass between two looks at the clock
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: float(next(now))))
     seen = []
     saved = loop._save
     monkeypatch.setattr(loop, "_save", lambda out, c: (seen.append(int(c.step)), saved(out, c)))
@@ -322,16 +327,16 @@ def test_checkpoints_are_written_now_and_then(tmp_path, monkeypatch):
     [b"", b"300", b"300,0,0.5", b"300,0,0.1,0.1,0.1,0.1,0.1,0.1\r\n300,1,0.2,0.", b"2"],
     ids=["clean", "step", "half", "one row and a half", "digit"],
 )
-def test_rows_past_the_checkpoint_and_a_cut_line_are_dropped(whole, tmp_path, tail):
-    out = stopped_run(tmp_path / "run", 300)
+def test_rows_past_the_checkpoint_and_a_cut_line_are_dropped(whole, stopped, tmp_path, tail):
+    out = shutil.copytree(stopped, tmp_path / "run")
     kept = (out / runs.METRICS).read_bytes().splitlines(keepends=True)[:5]
     (out / runs.METRICS).write_bytes(b"".join(kept) + tail)
     resume(out)
     assert_same_result(out, whole)
 
 
-def test_a_row_cut_before_the_end_of_the_line_is_not_kept(tmp_path):
-    out = stopped_run(tmp_path / "run", 300)
+def test_a_row_cut_before_the_end_of_the_line_is_not_kept(stopped, tmp_path):
+    out = shutil.copytree(stopped, tmp_path / "run")
     (out / runs.METRICS).write_bytes(b"step,seed\r\n100,0\r\n200,0\r\n300,0\r\n20")
     with pytest.raises(Stopped):
         resume(out, progress=stop_at(300))
@@ -339,8 +344,8 @@ def test_a_row_cut_before_the_end_of_the_line_is_not_kept(tmp_path):
     assert [line[0] for line in table(out)[3:]] == ["300", "300"]
 
 
-def test_metrics_that_are_not_ours(tmp_path):
-    out = stopped_run(tmp_path / "run", 300)
+def test_metrics_that_are_not_ours(stopped, tmp_path):
+    out = shutil.copytree(stopped, tmp_path / "run")
     (out / runs.METRICS).write_bytes(b"step,seed\n\nnot a number\n")
     with pytest.raises(RunError, match=re.escape(str(out / runs.METRICS))):
         resume(out)
@@ -385,27 +390,27 @@ def test_a_finished_run_is_left_untouched(whole, tmp_path):
     assert state_of(out) == before
 
 
-def test_resuming_with_other_data(tmp_path):
-    out = stopped_run(tmp_path / "run", 200)
+def test_resuming_with_other_data(stopped, tmp_path):
+    out = shutil.copytree(stopped, tmp_path / "run")
     before = state_of(out)
-    with pytest.raises(RunError, match="the data differ from those .* was started with"):
+    with pytest.raises(RunError, match=r"the data differ from those .* was started with"):
         resume(out, data(1))
     assert state_of(out) == before
 
 
 @pytest.mark.parametrize("name", ["safestitch", "jax", "jaxlib", "numpy", "python"])
-def test_resuming_with_other_versions(tmp_path, monkeypatch, name):
-    with runs.locked(tmp_path):
-        runs.create(tmp_path, runs.read(stopped_run(tmp_path / ".other", 100)))
+def test_resuming_with_other_versions(stopped, tmp_path, monkeypatch, name):
+    out = shutil.copytree(stopped, tmp_path / "run")
+    before = state_of(out)
     now = {**runs.versions(), name: "99.0"}
     monkeypatch.setattr(runs, "versions", lambda: now)
     with pytest.raises(RunError, match=rf"was started with {name} \S+, this is 99\.0"):
-        resume(tmp_path)
-    assert not runs.is_trained(tmp_path)
+        resume(out)
+    assert state_of(out) == before
 
 
-def test_resuming_from_a_damaged_checkpoint(tmp_path):
-    out = stopped_run(tmp_path / "run", 300)
+def test_resuming_from_a_damaged_checkpoint(stopped, tmp_path):
+    out = shutil.copytree(stopped, tmp_path / "run")
     damaged = bytearray((out / runs.CHECKPOINT).read_bytes())
     damaged[-5] ^= 1
     (out / runs.CHECKPOINT).write_bytes(damaged)
@@ -418,14 +423,14 @@ def test_resuming_from_a_damaged_checkpoint(tmp_path):
 
 
 class FullDisk:
-    """From some step on, no file can grow beyond a size: the kernel says so, not a mock."""
+    """From a step on no file can grow beyond a size: the kernel says so, not a mock."""
 
-    def __init__(self, step: int, size: int):
-        self.step, self.size = step, size
+    def __init__(self, size: int):
+        self.size = size
 
     def __call__(self, step: int, metrics: dict[str, float]) -> None:
         del metrics
-        if step == self.step:
+        if step == 200:
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, self.before[1]))
 
     def __enter__(self) -> "FullDisk":
@@ -439,14 +444,16 @@ class FullDisk:
 
 
 @pytest.mark.parametrize(
-    ("size", "file"), [(600, runs.METRICS), (4096, runs.CHECKPOINT)], ids=["metrics", "checkpoint"]
+    ("size", "seconds", "file", "step"),
+    [(4096, ALWAYS, runs.CHECKPOINT, 100), (600, NEVER, runs.METRICS, None)],
+    ids=["checkpoint", "metrics"],
 )
-def test_a_full_disk(whole, tmp_path, size, file):
+def test_a_full_disk(whole, tmp_path, size, seconds, file, step):
     out = tmp_path / "run"
-    with pytest.raises(RunError) as caught, FullDisk(200, size) as disk:
-        train(out, progress=disk)
+    with pytest.raises(RunError) as caught, FullDisk(size) as disk:
+        train(out, progress=disk, checkpoint_seconds=seconds)
     assert f"cannot write {out / file}: File too large" in str(caught.value)
-    assert step_of(out) == (200 if file == runs.METRICS else 100)
+    assert (step_of(out) if (out / runs.CHECKPOINT).exists() else None) == step
     assert not runs.is_trained(out)
     assert not [path for path in out.iterdir() if path.suffix == ".tmp"]
     resume(out)
@@ -512,8 +519,8 @@ def test_a_directory_with_a_finished_run(whole, tmp_path):
     assert state_of(out) == before
 
 
-def test_a_directory_with_an_unfinished_run(tmp_path):
-    out = stopped_run(tmp_path / "run", 200)
+def test_a_directory_with_an_unfinished_run(stopped, tmp_path):
+    out = shutil.copytree(stopped, tmp_path / "run")
     before = state_of(out)
     with pytest.raises(RunError, match=re.escape(f"`safestitch train --resume {out}`")):
         train(out)
@@ -590,7 +597,7 @@ def test_odd_data_train_and_act(tmp_path, kind):
     for leaf in jax.tree.leaves((policy.network, policy.scaling)):
         assert np.isfinite(np.asarray(leaf)).all()
     largest = np.abs(episodes.actions).max()
-    for limit in (0, 1, 1000):
+    for limit in (0.0, 1.0, 1000.0):
         session = policy.start(limit=limit)
         for row in range(5):
             action = session.act(episodes.observations[row])

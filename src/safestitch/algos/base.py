@@ -1,11 +1,14 @@
 """What an algorithm is: one record of pure functions. The loop scans, vmaps and saves them."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
-from jaxtyping import Array, Float
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, UInt
 
+from safestitch.names import unknown
 from safestitch.records import SafestitchError
 
 Metrics = dict[str, Float[Array, ""]]
@@ -46,14 +49,34 @@ class Algorithm:
     observe: Callable
     """(config, scaling, carry, reward, cost) -> carry: what the last action brought."""
     redial: Callable
-    """(config, scaling, carry, change of limit) -> carry: a new limit in mid-episode."""
+    """(config, scaling, carry, old limit, new limit) -> carry: a new limit in mid-episode."""
     threshold: Literal["train", "test"]
     """Whether the cost limit is fixed in training or chosen when acting."""
 
 
-def check_range(config: Any, names: Sequence[str], low: float, high: float) -> None:
+def pick(bits: UInt[Array, " b"], n: int) -> Int[Array, " b"]:
+    """Row numbers below n from random bits, uniform but for a bias of at most n / 2^32."""
+    return (bits % jnp.uint32(n)).astype(jnp.int32)
+
+
+def check_range(config: Any, names: Sequence[str], low: float | int, high: float | int) -> None:
     """Raise unless every named field of a config lies in [low, high]."""
     for name in names:
         value = getattr(config, name)
         if not low <= value <= high:
             raise SafestitchError(f"{name} is {value}: expected {low:g} to {high:g}")
+
+
+def check_kinds(config: Any) -> None:
+    """Raise unless every field of a config has a value of its declared kind."""
+    for name, kind in get_type_hints(type(config)).items():
+        value, choices = getattr(config, name), get_args(kind)
+        if choices and value not in choices:
+            raise SafestitchError(unknown(name, str(value), choices))
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if kind is bool and not isinstance(value, bool):
+            raise SafestitchError(f"{name} is {value!r}: expected true or false")
+        if kind is int and not (number and value == int(value)):
+            raise SafestitchError(f"{name} is {value!r}: expected a whole number")
+        if kind is float and not (number and math.isfinite(value)):
+            raise SafestitchError(f"{name} is {value!r}: expected a number")

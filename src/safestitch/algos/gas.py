@@ -29,20 +29,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from safestitch.algos.asking import (
-    Rule,
-    budget_goal,
-    budget_goal_loss,
-    choose_reward,
-    expectile_weight,
-    tight_budget,
-)
-from safestitch.algos.base import Algorithm, Metrics, Request, check_range
+from safestitch.algos import asking
+from safestitch.algos.asking import expectile_weight
+from safestitch.algos.base import Algorithm, Metrics, Request, check_kinds, check_range, pick
 from safestitch.episodes import Episodes
 from safestitch.learn import clipped_adamw, descend, start_training
 from safestitch.nn import EmbeddedMLP
 from safestitch.records import Spec
-from safestitch.scaling import Scaling
+from safestitch.scaling import AnyArray, Scaling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +79,7 @@ class Config:
     """Expectile of the budget goal G (D5)."""
     budget_batch: int = 256
     """Segments per step that train G."""
-    target: Rule = "affordable"
+    target: asking.Rule = "affordable"
     """How the requested reward is chosen when acting (D5)."""
     floor: float = 0.8
     """Share of G that "affordable" asks for even if its price is above the budget."""
@@ -93,6 +87,7 @@ class Config:
     """Share of the limit not asked for: who aims at a limit itself misses it half the time."""
 
     def __post_init__(self):
+        check_kinds(self)
         check_range(self, ("iterations", "batch", "hidden", "embedding", "budget_batch"), 1, 1e9)
         check_range(self, ("layers",), 2, 64)
         check_range(self, ("learning_rate", "clip"), 1e-12, 1e3)
@@ -103,20 +98,19 @@ class Config:
 class Data(NamedTuple):
     """The data as training sees them; `n` steps, memory O(n)."""
 
-    observations: Float[Array, "n o"]
-    actions: Float[Array, "n a"]
-    rewards: Float[Array, " n"]
-    costs: Float[Array, " n"]
-    reward_before: Float[Array, " n"]
+    observations: Float[AnyArray, "n o"]
+    actions: Float[AnyArray, "n a"]
+    rewards: Float[AnyArray, " n"]
+    costs: Float[AnyArray, " n"]
+    reward_before: Float[AnyArray, " n"]
     """Reward of the episode before this step."""
-    cost_before: Float[Array, " n"]
-    last: Int[Array, " n"]
+    cost_before: Float[AnyArray, " n"]
+    last: Int[AnyArray, " n"]
     """Row of the episode's last step."""
-    top_rows: Int[Array, " m"]
-    """First rows of the segments of D^q."""
-    top_ends: Int[Array, " m"]
-    """Last rows of the segments of D^q."""
-    horizon: Float[Array, ""]
+    top_rows: Int[AnyArray, " m"]
+    top_ends: Int[AnyArray, " m"]
+    """First and last rows of the segments of D^q."""
+    horizon: Float[AnyArray, ""]
 
 
 class Batch(NamedTuple):
@@ -151,53 +145,53 @@ def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling) -> Da
     costs = episodes.costs / np.float64(scaling.cost_unit)
     reward_before, cost_before = (np.cumsum(x) - x for x in (rewards, costs))
     data = Data(
-        observations=scaling.observation(jnp.asarray(episodes.observations)),
-        actions=scaling.unscale_action(jnp.asarray(episodes.actions)),
-        rewards=jnp.asarray(rewards, jnp.float32),
-        costs=jnp.asarray(costs, jnp.float32),
-        reward_before=jnp.asarray(reward_before - reward_before[first], jnp.float32),
-        cost_before=jnp.asarray(cost_before - cost_before[first], jnp.float32),
-        last=jnp.asarray(last, jnp.int32),
-        top_rows=jnp.zeros(0, jnp.int32),
-        top_ends=jnp.zeros(0, jnp.int32),
-        horizon=jnp.float32(spec.horizon),
+        observations=scaling.observation(episodes.observations),
+        actions=scaling.unscale_action(episodes.actions),
+        rewards=rewards.astype(np.float32),
+        costs=costs.astype(np.float32),
+        reward_before=(reward_before - reward_before[first]).astype(np.float32),
+        cost_before=(cost_before - cost_before[first]).astype(np.float32),
+        last=last.astype(np.int32),
+        top_rows=np.zeros(0, np.int32),
+        top_ends=np.zeros(0, np.int32),
+        horizon=np.float32(spec.horizon),
     )
     return data._replace(**top_segments(cfg, data)) if cfg.reshape else data
 
 
 def segments(
-    data: Data, row: Int[Array, " b"], end: Int[Array, " b"]
-) -> tuple[Float[Array, " b"], Float[Array, " b"], Float[Array, " b"]]:
+    data: Data, row: Int[AnyArray, " b"], end: Int[AnyArray, " b"]
+) -> tuple[Float[AnyArray, " b"], Float[AnyArray, " b"], Float[AnyArray, " b"]]:
     """TSRA: R_{t:Γ}, C_{t:Γ} and t' / T of the segments from `row` to `end`, in O(1) each."""
     R = data.reward_before[end] + data.rewards[end] - data.reward_before[row]
     C = data.cost_before[end] + data.costs[end] - data.cost_before[row]
-    length = (end - row + 1).astype(jnp.float32)  # Γ - t + 1 = T - t'
+    length = (end - row + 1).astype(np.float32)  # Γ - t + 1 = T - t'
     return R, C, 1.0 - length / data.horizon
 
 
-def draw_ends(cfg: Config, data: Data, row: Int[Array, " b"], u: Float[Array, " b"]):
+def draw_ends(cfg: Config, data: Data, row: Int[AnyArray, " b"], u: Float[AnyArray, " b"]):
     """Γ uniform over t .. the last step (D1); without TSRA the last step."""
     last = data.last[row]
     if not cfg.tsra:
         return last
-    return jnp.minimum(row + (u * (last - row + 1).astype(u.dtype)).astype(row.dtype), last)
+    return (row + (u * (last - row + 1).astype(u.dtype)).astype(row.dtype)).clip(max=last)
 
 
-def top_segments(cfg: Config, data: Data, bins: int = 20) -> dict[str, Int[Array, " m"]]:
+def top_segments(cfg: Config, data: Data, bins: int = 20) -> dict[str, Int[np.ndarray, " m"]]:
     """D^q from sampled segments: the top q of R among those of like C and like length (D2)."""
-    n = len(data.rewards)
-    row_key, end_key = jax.random.split(jax.random.key(0))
+    n, rng = len(data.rewards), np.random.default_rng(0)
     size = min(max(200_000, 2 * n), 4_000_000)
-    row = jax.random.randint(row_key, (size,), 0, n)
-    end = draw_ends(cfg, data, row, jax.random.uniform(end_key, (size,)))
-    R, C, t = (np.asarray(x) for x in segments(data, row, end))
+    row = rng.integers(0, n, size, dtype=np.int32)
+    end = draw_ends(cfg, data, row, rng.random(size, dtype=np.float32))
+    R, C, _ = segments(data, row, end)
     cost_bin = np.where(C <= 1e-6, 0, 1 + np.minimum(C * bins, bins - 1).astype(int))
-    group = cost_bin * bins + np.minimum(t * bins, bins - 1).astype(int)
+    group = cost_bin * bins + (end - row) * bins // int(data.horizon)
     order = np.lexsort((R, group))
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
     sizes = np.diff(starts, append=size)
     rank = np.arange(size) - np.repeat(starts, sizes)
-    chosen = order[rank >= np.floor((1 - cfg.q) * np.repeat(sizes, sizes))]
+    kept = np.repeat(np.maximum(1, np.rint(cfg.q * sizes)), sizes)
+    chosen = order[np.repeat(sizes, sizes) - rank <= kept]
     return {"top_rows": row[chosen], "top_ends": end[chosen]}
 
 
@@ -212,19 +206,19 @@ def relabel(
 
 def sample(cfg: Config, data: Data, key: Key[Array, ""]) -> Batch:
     """A batch from D and, with probability ε, from D^q."""
-    row_key, top_key, uniform_key = jax.random.split(key, 3)
-    u = jax.random.uniform(uniform_key, (5, cfg.batch))
-    row = jax.random.randint(row_key, (cfg.batch,), 0, len(data.rewards))
+    bits = jax.random.bits(key, (7, cfg.batch))  # one generator to compile instead of many
+    u = (bits[:5] >> 8).astype(jnp.float32) * 2.0**-24
+    row = pick(bits[5], len(data.rewards))
     end = draw_ends(cfg, data, row, u[0])
     if cfg.reshape:
-        top = jax.random.randint(top_key, (cfg.batch,), 0, len(data.top_rows))
+        top = pick(bits[6], len(data.top_rows))
         from_top = u[1] < cfg.epsilon
         row = jnp.where(from_top, data.top_rows[top], row)
         end = jnp.where(from_top, data.top_ends[top], end)
     R, C, t = segments(data, row, end)
     R_hat, C_hat = relabel(cfg, R, C, u[2:4])
     s, a = data.observations[row], data.actions[row]
-    return Batch(s, a, R, C, R_hat, C_hat, t, tight_budget(C, u[4]))
+    return Batch(s, a, R, C, R_hat, C_hat, t, asking.tight_budget(C, u[4]))
 
 
 def goal(net: EmbeddedMLP, s, R_hat, C_hat, t) -> Float[Array, " b"]:
@@ -282,7 +276,9 @@ def update(cfg: Config, state: Networks, batch: Batch) -> tuple[Networks, Metric
     cost_goal, l_c = descend(state.cost_goal, step, cost_goal_loss, A_r, batch, cfg.alpha)
     policy, l_pi = descend(state.policy, step, policy_loss, v_r, v_c, batch, cfg.alpha)
     few = [x[: cfg.budget_batch] for x in (batch.s, batch.R, batch.budget, batch.t)]
-    bought, l_g = descend(state.budget_goal, step, budget_goal_loss, *few, cfg.budget_expectile)
+    bought, l_g = descend(
+        state.budget_goal, step, asking.budget_goal_loss, *few, cfg.budget_expectile
+    )
     metrics = {
         "loss/reward_goal": l_r,
         "loss/cost_goal": l_c,
@@ -303,14 +299,14 @@ def optimiser(cfg: Config) -> optax.GradientTransformation:
 def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> Networks:
     """Fresh networks; scalars R^, C^, t', V^R, V^C are inputs of size 1."""
     scalars = {"reward_goal": 3, "cost_goal": 3, "policy": 5, "budget_goal": 2}
-    sizes = {"embedding": cfg.embedding, "hidden": cfg.hidden, "layers": cfg.layers}
-    nets = {
-        name: EmbeddedMLP(
-            [spec.obs_dim] + [1] * count, spec.act_dim if name == "policy" else 1, **sizes, key=k
-        )
-        for (name, count), k in zip(scalars.items(), jax.random.split(key, 4), strict=True)
-    }
-    return Networks(**{name: start_training(net, optimiser(cfg)) for name, net in nets.items()})
+    trained = {}
+    for (name, count), k in zip(scalars.items(), jax.random.split(key, 4), strict=True):
+        outputs = spec.act_dim if name == "policy" else 1
+        layers = min(cfg.layers, 4) if name == "budget_goal" else cfg.layers
+        sizes = {"embedding": cfg.embedding, "hidden": cfg.hidden, "layers": layers}
+        net = EmbeddedMLP([spec.obs_dim] + [1] * count, outputs, **sizes, key=k)
+        trained[name] = start_training(net, optimiser(cfg))
+    return Networks(**trained)
 
 
 def policy_of(state: Networks) -> Networks:
@@ -331,19 +327,24 @@ class Carry(NamedTuple):
     """Whether the user chose the target reward."""
 
 
+def budget_of(cfg: Config, scaling: Scaling, limit: Float[Array, ""]) -> Float[Array, ""]:
+    """The budget of a whole episode: the limit, at most C^max, less the reserve."""
+    return (1.0 - cfg.reserve) * jnp.minimum(limit / scaling.cost_unit, 1.0)
+
+
 def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> Carry:  # noqa: ARG001
     """The beginning of an episode."""
     R_hat = request.target_reward / scaling.reward_unit
-    C_hat = (1.0 - cfg.reserve) * request.cost_limit / scaling.cost_unit
+    C_hat = budget_of(cfg, scaling, request.cost_limit)
     return Carry(R_hat, C_hat, jnp.zeros_like(C_hat), ~jnp.isnan(R_hat))
 
 
 def act(
     cfg: Config, policy: Networks, scaling: Scaling, carry: Carry, obs: Float[Array, " o"]
 ) -> tuple[Float[Array, " a"], Carry]:
-    """Deterministic: a = π(s, R^, C^, V^R, V^C, t'), with C^ clamped to [0, C^max]."""
+    """Deterministic: a = π(s, R^, C^, V^R, V^C, t'); a spent budget is asked for as 0."""
     s = scaling.observation(obs)[None]
-    C_hat, t = jnp.clip(carry.C_hat, 0.0, 1.0)[None], carry.t[None]
+    C_hat, t = jnp.maximum(carry.C_hat, 0.0)[None], carry.t[None]
 
     def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
         # V^C(s, R, C^max, t'): what earning R cost where cost was no object. Asked under
@@ -351,14 +352,13 @@ def act(
         same = jnp.ones_like(R)
         return goal(policy.cost_goal, jnp.repeat(s, len(R), 0), R, same, carry.t * same)
 
-    bought = budget_goal(policy.budget_goal, s, C_hat, t)[0]
-    chosen = choose_reward(cfg.target, carry.R_hat, bought, C_hat[0], price, cfg.floor)
+    bought = asking.budget_goal(policy.budget_goal, s, C_hat, t)[0]
+    chosen = asking.choose_reward(cfg.target, carry.R_hat, bought, C_hat[0], price, cfg.floor)
     R_hat = jnp.where(carry.fixed, carry.R_hat, chosen)[None]
     v_r = goal(policy.reward_goal, s, R_hat, C_hat, t)
     v_c = goal(policy.cost_goal, s, R_hat, C_hat, t)
     action = act_as(policy.policy, s, R_hat, C_hat, v_r, v_c, t)[0]
-    after = carry._replace(R_hat=R_hat[0], t=carry.t + 1.0 / scaling.horizon)
-    return scaling.action(action), after
+    return scaling.action(action), carry._replace(R_hat=R_hat[0], t=carry.t + 1 / scaling.horizon)
 
 
 def observe(cfg: Config, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001
@@ -369,13 +369,11 @@ def observe(cfg: Config, scaling: Scaling, carry: Carry, reward, cost) -> Carry:
     )
 
 
-def redial(cfg: Config, scaling: Scaling, carry: Carry, change: Float[Array, ""]) -> Carry:
+def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
     """A new limit in mid-episode: the budget moves, a chosen reward is chosen anew."""
-    unasked = jnp.full_like(carry.R_hat, jnp.nan)
-    return carry._replace(
-        R_hat=jnp.where(carry.fixed, carry.R_hat, unasked),
-        C_hat=carry.C_hat + (1.0 - cfg.reserve) * change / scaling.cost_unit,
-    )
+    change = budget_of(cfg, scaling, new) - budget_of(cfg, scaling, old)
+    R_hat = jnp.where(carry.fixed, carry.R_hat, jnp.full_like(carry.R_hat, jnp.nan))
+    return carry._replace(R_hat=R_hat, C_hat=carry.C_hat + change)
 
 
 ALGORITHM = Algorithm(

@@ -37,6 +37,9 @@ def _run(arguments: list[str]) -> int:
     except SafestitchError as error:
         errors.print(f"error: {error}", markup=False)
         return 2
+    except KeyboardInterrupt:
+        errors.print("stopped", markup=False)
+        return 130
 
 
 def _help(console: Console) -> None:

@@ -20,9 +20,9 @@ def run(arguments: list[str]) -> int:
     findings = examine()
     shown = Table(box=None)
     for title in ("", "what", "state", "to mend it"):
-        shown.add_column(title)
+        shown.add_column(title, no_wrap=True)
     for f in findings:
         mark = "ok" if f.ok else ("-" if f.optional else "NO")
         shown.add_row(mark, f.name, f.state, f.fix)
-    Console(soft_wrap=True, highlight=False).print(shown, markup=False)
+    Console(soft_wrap=True, highlight=False, width=120).print(shown, markup=False)
     return 0 if all(f.ok or f.optional for f in findings) else 1

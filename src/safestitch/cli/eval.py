@@ -39,8 +39,9 @@ def run(arguments: list[str]) -> int:
 
 def evaluate(options: Options, console: Console) -> None:
     """Evaluate a run at some limits; the library call behind the verb is `evaluate_run`."""
-    if not 1 <= options.episodes <= 100_000:
-        raise SafestitchError(f"--episodes {options.episodes}: expected 1 to 100000")
+    check_episodes(options.episodes)
+    if not options.limits:
+        raise SafestitchError("--limits needs at least one limit, such as 20 or 10%")
     if options.target_reward is not None and not math.isfinite(options.target_reward):
         raise SafestitchError(f"--target-reward {options.target_reward} is not a finite number")
     from safestitch.evaluation import evaluate_run, plain
@@ -56,6 +57,12 @@ def evaluate(options: Options, console: Console) -> None:
         console.print(f"note: {note}", markup=False)
     console.print(table([plain(row) for row in rows]))
     console.print(f"written to {options.run / 'eval.json'}", markup=False)
+
+
+def check_episodes(episodes: int) -> None:
+    """Episodes per seed and limit that fit into memory together."""
+    if not 1 <= episodes <= 10_000:
+        raise SafestitchError(f"--episodes {episodes}: expected 1 to 10000")
 
 
 def stored_table(directory: Path) -> Table:

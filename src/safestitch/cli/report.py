@@ -6,6 +6,8 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from safestitch.cli.eval import check_episodes
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -20,6 +22,7 @@ class Options:
 def run(arguments: list[str]) -> int:
     """Parse, make the page, say where it is."""
     options = tyro.cli(Options, args=arguments, prog="safestitch report")
+    check_episodes(options.episodes)
     page = write_report(options.run, options.episodes)
     Console(soft_wrap=True, highlight=False).print(f"open {page}", markup=False)
     return 0

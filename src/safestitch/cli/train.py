@@ -36,7 +36,7 @@ class Options:
 
 def run(arguments: list[str]) -> int:
     """Parse, train, say where the run is."""
-    if "--resume" in arguments:
+    if any(word.split("=")[0] == "--resume" for word in arguments):
         return _resume(arguments)
     if not arguments or arguments[0].startswith("-"):
         if {"-h", "--help"} & set(arguments):
@@ -60,6 +60,8 @@ def train_built_in(algorithm: Any, config: Any, options: Options) -> int:
     task = get_task(options.task)
     if not 1 <= options.seeds <= 1000:
         raise SafestitchError(f"--seeds {options.seeds}: expected a number from 1 to 1000")
+    if not 0 <= options.data_seed < 2**32:
+        raise SafestitchError(f"--data-seed {options.data_seed}: expected 0 to 4294967295")
     out = options.out or Path("runs") / f"{algorithm.name}-{task.spec.task}"
     episodes = task.make_data(options.data_seed)
     with TrainingBar(f"{algorithm.name} on {task.spec.task}", config.iterations, out) as bar:
@@ -95,9 +97,14 @@ def _resume(arguments: list[str]) -> int:
     from safestitch import runs
     from safestitch.envs import get_task
     from safestitch.policy import recall
-    from safestitch.training.loop import resume
+    from safestitch.training.loop import IN_MEMORY, resume
 
     run_facts = runs.read(options.resume)
+    if run_facts.data_source == IN_MEMORY:
+        raise SafestitchError(
+            f"{options.resume} was trained on episodes in memory: resume it where they are, with "
+            "safestitch.train(episodes, out, resume=True)"
+        )
     algorithm, config = recall(run_facts)
     episodes = get_task(run_facts.spec.task).make_data(run_facts.data_seed)
     title = f"{algorithm.name} on {run_facts.spec.task}"

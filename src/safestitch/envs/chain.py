@@ -70,7 +70,7 @@ def behaviour(parameters, state, t, key):
 
 def optimum(limit: float) -> float:
     """Perfect aim on all cells, and a toll wherever the limit allows one."""
-    return CELLS + min(float(np.floor(limit)), CELLS)
+    return CELLS + min(float(np.floor(limit)), float(CELLS))
 
 
 def make_data(seed: int, episodes: int = 1500) -> Episodes:

@@ -13,6 +13,7 @@ from safestitch.envs import Picture, get_task
 from safestitch.evaluation.rollout import Paths, rollout
 from safestitch.evaluation.score import plain, rows
 from safestitch.policy import load_policies
+from safestitch.records import RunError
 
 STEPS = 21
 """Limits on the dial: 0, 5, .. 100% of the cost range."""
@@ -73,9 +74,14 @@ def dial_run(directory: Path, *, episodes: int = 50, seed: int = 0) -> dict[str,
 
 def learning_curves(directory: Path, points: int = 200) -> list[dict[str, Any]]:
     """Every metric over training: mean, lowest and highest seed, thinned to some points."""
-    with open(directory / runs.METRICS, newline="") as file:
-        header, *lines = csv.reader(file)
-    names, values = header[2:], np.asarray(lines, np.float64)
+    try:
+        with open(directory / runs.METRICS, newline="") as file:
+            header, *lines = csv.reader(file)
+        names, values = header[2:], np.asarray(lines, np.float64).reshape(-1, len(header))
+    except (OSError, ValueError, csv.Error) as error:
+        raise RunError(f"{directory / runs.METRICS} is missing or damaged: {error}") from None
+    if not len(values):
+        return []
     steps, first = np.unique(values[:, 0], return_index=True)
     per_step = np.split(values[:, 2:], first[1:])
     chosen = np.unique(np.linspace(0, len(steps) - 1, points).astype(int))
@@ -83,12 +89,17 @@ def learning_curves(directory: Path, points: int = 200) -> list[dict[str, Any]]:
         {
             "name": name,
             "step": [int(steps[i]) for i in chosen],
-            "mean": [float(per_step[i][:, m].mean()) for i in chosen],
-            "low": [float(per_step[i][:, m].min()) for i in chosen],
-            "high": [float(per_step[i][:, m].max()) for i in chosen],
+            "mean": [_finite(per_step[i][:, m].mean()) for i in chosen],
+            "low": [_finite(per_step[i][:, m].min()) for i in chosen],
+            "high": [_finite(per_step[i][:, m].max()) for i in chosen],
         }
         for m, name in enumerate(names)
     ]
+
+
+def _finite(value: float) -> float | None:
+    """A diverged metric is a gap in its curve."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _drawn(paths: Paths, limit: int) -> list[dict[str, Any]]:

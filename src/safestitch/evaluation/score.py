@@ -32,8 +32,8 @@ class Record:
     cost: float
     cost_low: float
     cost_high: float
-    reward_norm: float
-    """reward / the largest reward return of the data."""
+    reward_norm: float | None
+    """reward / the largest reward return of the data; none where that is 0."""
     cost_norm: float | None
     """cost / limit; none at limit 0."""
     violation_rate: float
@@ -84,10 +84,10 @@ def records(run: Run, limits: list[float], result: Rollout) -> list[Record]:
                     cost=float(costs.mean()),
                     cost_low=c_low,
                     cost_high=c_high,
-                    reward_norm=float(rewards.mean()) / run.data_summary["reward_max"],
-                    cost_norm=float(costs.mean()) / limit if limit > 0 else None,
+                    reward_norm=_ratio(float(rewards.mean()), run.data_summary["reward_max"]),
+                    cost_norm=_ratio(float(costs.mean()), limit),
                     violation_rate=float((costs > limit).mean()),
-                    frontier_ratio=float(rewards.mean()) / best if math.isfinite(best) else None,
+                    frontier_ratio=_ratio(float(rewards.mean()), best),
                 )
             )
     return found
@@ -138,6 +138,10 @@ def _fraction(run: Run, limit: float) -> float:
     return limit / run.spec.cost_range if run.spec.cost_range > 0 else 0.0
 
 
+def _ratio(value: float, by: float) -> float | None:
+    return value / by if by and math.isfinite(by) else None
+
+
 def _divide(values: tuple[float, float, float], by: float) -> tuple[float, float, float]:
     return tuple(v / by if by and math.isfinite(by) else math.nan for v in values)  # type: ignore[return-value]  # a triple stays a triple
 
@@ -158,6 +162,11 @@ def _resampled_means(values: Float[np.ndarray, "s e"]) -> Float[np.ndarray, " k"
     """
     rng = np.random.default_rng(0)
     seeds, episodes = values.shape
-    chosen = rng.integers(0, seeds, (BOOTSTRAPS, seeds, 1))
-    within = rng.integers(0, episodes, (BOOTSTRAPS, seeds, episodes))
-    return values[chosen, within].mean((1, 2))
+    block = max(1, 1_000_000 // values.size)  # bounds the memory of the draws
+    means = []
+    for first in range(0, BOOTSTRAPS, block):
+        size = min(block, BOOTSTRAPS - first)
+        chosen = rng.integers(0, seeds, (size, seeds, 1))
+        within = rng.integers(0, episodes, (size, seeds, episodes))
+        means.append(values[chosen, within].mean((1, 2)))
+    return np.concatenate(means)

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from safestitch import runs
 from safestitch.algos import get_algorithm
 from safestitch.episodes import Episodes
 from safestitch.names import lookup, unknown
-from safestitch.policy import Policy, load
+from safestitch.policy import Policy, load, recall
 from safestitch.records import SafestitchError, Spec
 from safestitch.training.loop import Progress, train
+from safestitch.training.loop import resume as resume_run
 
 __all__ = ["spec_of", "train_on"]
 
@@ -24,6 +26,7 @@ def train_on(
     spec: Spec | None = None,
     seeds: int = 1,
     preset: str = "fast",
+    resume: bool = False,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Policy:
@@ -36,12 +39,19 @@ def train_on(
         spec: what the task looks like; read off the data unless given.
         seeds: how many, trained together.
         preset: settings to start from.
+        resume: go on with the run in `out`, which decides algorithm, seeds and settings.
         progress: called with (iterations done, metrics) as training goes on.
         settings: fields of the algorithm's config to change.
 
     Raises:
         SafestitchError: for an unknown name or setting, or a directory in use.
     """
+    if resume:
+        run = runs.read(Path(out))
+        resume_run(*recall(run), run, episodes, Path(out), progress=progress)
+        return load(out)
+    if seeds < 1:
+        raise SafestitchError(f"seeds is {seeds}: expected at least 1")
     chosen = get_algorithm(algorithm)
     config = lookup("preset", preset, chosen.presets)
     fields = [field.name for field in dataclasses.fields(config)]

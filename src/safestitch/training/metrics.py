@@ -57,8 +57,13 @@ def _drop_rows_after(path: Path, step: int) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     whole = [line for line in lines if line.endswith(b"\n")]
     kept = whole[:1] if step else []
-    kept += [line for line in whole[1:] if int(line.split(b",", 1)[0]) <= step]
+    kept += [line for line in whole[1:] if _is_row_until(line, step)]
     runs.write_atomic(path, b"".join(kept))
+
+
+def _is_row_until(line: bytes, step: int) -> bool:
+    number = line.split(b",", 1)[0]
+    return number.isdigit() and int(number) <= step
 
 
 def _tensorboard_writers(out: Path, seeds: list[int], after: int):
