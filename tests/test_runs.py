@@ -31,7 +31,8 @@ def some_run(**changes: Any) -> runs.Run:
         "data_source": "built-in task MiniRun",
         "data_seed": 0,
         "data_fingerprint": "ab12",
-        "data_summary": {"episodes": 5},
+        "data_summary": dict.fromkeys(runs.SUMMARY, 5.0),
+        "versions": runs.versions(),
     }
     return runs.Run(**{**fields, **changes})
 
@@ -99,8 +100,8 @@ def test_a_finished_run_is_not_overwritten(run_directory):
 
 def test_a_directory_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(RunError, match="not empty"):
-        runs.create(tmp_path, some_run())
+    with pytest.raises(RunError, match="not empty"), runs.locked(tmp_path):
+        pass
     assert files_in(tmp_path) == ["thesis.tex"]
 
 

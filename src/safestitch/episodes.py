@@ -192,7 +192,7 @@ def _as_array(name: str, column) -> np.ndarray:
     try:
         return np.asarray(column)
     except (TypeError, ValueError) as error:  # ragged rows
-        raise DataError(f"{name}: expected an array of numbers: {error}") from None
+        raise DataError(f"{name}: expected numbers, one row a step: {error}") from None
 
 
 def _check_shapes(data: Episodes) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safestitch.algos import gas
+from safestitch.algos import asking, gas
 from safestitch.algos.base import Request
 from safestitch.algos.gas import ALGORITHM, Batch, Carry, Config, Data, Networks
 from safestitch.episodes import Episodes
@@ -340,7 +340,7 @@ def test_without_tsra_segments_end_with_their_episode():
 
 @functools.cache
 def random_data() -> Data:
-    """31 is prime, so no segment lies on the border of two of the 20 bins of length."""
+    """Episodes of several lengths up to 31, a fifth of the steps at a cost."""
     rng = np.random.default_rng(0)
     lengths = [31, 7, 31, 1, 20, 15]
     n = sum(lengths)
@@ -352,9 +352,10 @@ def random_data() -> Data:
 
 def groups_of(data: Data, chosen: dict[str, Any]) -> dict[tuple[int, int], np.ndarray]:
     """(cost bin, length bin) -> sorted R; zero cost is bin -1."""
-    R, C, t = (np.asarray(x) for x in gas.segments(data, chosen["top_rows"], chosen["top_ends"]))
+    rows, ends = chosen["top_rows"], chosen["top_ends"]
+    R, C, _ = (np.asarray(x) for x in gas.segments(data, rows, ends))
     cost_bin = np.where(C == 0, -1, np.clip(np.floor(20 * C.astype(float)), 0, 19)).astype(int)
-    length_bin = np.floor(20 * t.astype(float)).astype(int)
+    length_bin = np.asarray(ends - rows) * 20 // 31
     found = {}
     for cost, length in set(zip(cost_bin.tolist(), length_bin.tolist(), strict=True)):
         found[cost, length] = np.sort(R[(cost_bin == cost) & (length_bin == length)])
@@ -371,7 +372,7 @@ def test_top_segments_keep_the_top_of_every_group(q):
     assert len(everything) > 50
     assert kept.keys() == everything.keys()  # no group dies out
     for key, candidates in everything.items():
-        share = math.ceil(q * len(candidates) - 1e-6)
+        share = max(1, round(q * len(candidates)))
         assert len(kept[key]) == share, key
         close(kept[key], candidates[-share:], err_msg=str(key))
 
@@ -755,7 +756,8 @@ def test_each_loss_trains_its_own_network_and_no_other(silent, monkeypatch):
     state, batch = fresh(), random_batch(3)
     moved, _ = update(state, batch)
     for name in silent:
-        monkeypatch.setattr(gas, LOSSES[name], flat_loss)
+        home = asking if name == "budget_goal" else gas
+        monkeypatch.setattr(home, LOSSES[name], flat_loss)
     after, _ = quick_jit(lambda *given: gas.update(TINY, *given))(state, batch)
     for name in LOSSES:
         before, now, usual = (getattr(s, name).net for s in (state, after, moved))
@@ -957,7 +959,7 @@ def test_the_budget_is_clamped_for_the_networks_and_remembered_by_the_carry():
     assert float(carry.C_hat) == -0.25
     seen, carry = shown(begin(40.0, target=5.0))  # ten times what any episode cost
     assert seen["C_hat"] == pytest.approx(1.0, abs=1e-4)
-    assert float(carry.C_hat) == 10.0
+    assert float(carry.C_hat) == 1.0  # asked for as the largest cost of the data
 
 
 # G = 0.6 + 0.2 C^ + 0.1 s - t'. With limit 2 and s = 0: 0.6 + 0.1 = 0.7 at the start. After a

@@ -1,6 +1,7 @@
 import csv
 import dataclasses
 import functools
+import json
 import math
 import os
 import random
@@ -106,7 +107,9 @@ def content(path: Path) -> dict[str, Any]:
 
 def step_of(out: Path) -> int:
     """The iteration of the last checkpoint."""
-    [number] = re.findall(r"\d+", content(out / runs.CHECKPOINT)["metadata"]["facts"])
+    [number] = re.findall(
+        r"\d+", json.loads(content(out / runs.CHECKPOINT)["metadata"]["safestitch"])["facts"]
+    )
     return int(number)
 
 

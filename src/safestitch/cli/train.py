@@ -95,18 +95,18 @@ def _resume(arguments: list[str]) -> int:
 
     options = tyro.cli(Resume, args=arguments, prog="safestitch train")
     from safestitch import runs
-    from safestitch.envs import get_task
+    from safestitch.envs import TASKS
     from safestitch.policy import recall
-    from safestitch.training.loop import IN_MEMORY, resume
+    from safestitch.training.loop import resume
 
     run_facts = runs.read(options.resume)
-    if run_facts.data_source == IN_MEMORY:
+    if run_facts.spec.task not in TASKS:
         raise SafestitchError(
-            f"{options.resume} was trained on episodes in memory: resume it where they are, with "
-            "safestitch.train(episodes, out, resume=True)"
+            f"{options.resume} was trained on {run_facts.spec.task}, not on a built-in task: "
+            "resume it where the episodes are, with safestitch.train(episodes, out, resume=True)"
         )
     algorithm, config = recall(run_facts)
-    episodes = get_task(run_facts.spec.task).make_data(run_facts.data_seed)
+    episodes = TASKS[run_facts.spec.task].make_data(run_facts.data_seed)
     title = f"{algorithm.name} on {run_facts.spec.task}"
     with TrainingBar(title, config.iterations, options.resume) as bar:
         resume(

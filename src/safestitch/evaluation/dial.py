@@ -78,10 +78,10 @@ def learning_curves(directory: Path, points: int = 200) -> list[dict[str, Any]]:
         with open(directory / runs.METRICS, newline="") as file:
             header, *lines = csv.reader(file)
         names, values = header[2:], np.asarray(lines, np.float64).reshape(-1, len(header))
+        if not len(values):
+            raise ValueError("it has no rows")
     except (OSError, ValueError, csv.Error) as error:
         raise RunError(f"{directory / runs.METRICS} is missing or damaged: {error}") from None
-    if not len(values):
-        return []
     steps, first = np.unique(values[:, 0], return_index=True)
     per_step = np.split(values[:, 2:], first[1:])
     chosen = np.unique(np.linspace(0, len(steps) - 1, points).astype(int))

@@ -57,13 +57,17 @@ def _drop_rows_after(path: Path, step: int) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     whole = [line for line in lines if line.endswith(b"\n")]
     kept = whole[:1] if step else []
-    kept += [line for line in whole[1:] if _is_row_until(line, step)]
+    kept += [line for line in whole[1:] if _step_of(line, path) <= step]
     runs.write_atomic(path, b"".join(kept))
 
 
-def _is_row_until(line: bytes, step: int) -> bool:
+def _step_of(line: bytes, path: Path) -> int:
     number = line.split(b",", 1)[0]
-    return number.isdigit() and int(number) <= step
+    if not number.isdigit():
+        raise RunError(
+            f"{path} is damaged: {line[:40]!r} is not a row of metrics. Delete that file"
+        )
+    return int(number)
 
 
 def _tensorboard_writers(out: Path, seeds: list[int], after: int):
