@@ -21,25 +21,34 @@ from safestitch.training.loop import resume, train
 SECONDS = "seconds.json"
 
 
-def trained(task_name: str, seeds: int, **settings: Any) -> tuple[Path, float]:
+def trained(task_name: str, seeds: int, data_seed: int = 0, **settings: Any) -> tuple[Path, float]:
     """A finished run of GAS with the fast preset and some settings changed; and its seconds.
 
     The time is of training alone, compilation included, data making not.
     """
     algorithm, task = get_algorithm("gas"), get_task(task_name)
     config = dataclasses.replace(algorithm.presets["fast"], **settings)
-    spelled = json.dumps([task_name, seeds, dataclasses.asdict(config)])
+    spelled = json.dumps([task_name, seeds, data_seed, dataclasses.asdict(config)])
     out = Path("runs/bench") / f"{task_name}-{hashlib.sha256(spelled.encode()).hexdigest()[:12]}"
     if not (out / SECONDS).exists():
-        episodes = task.make_data(0)
+        episodes = task.make_data(data_seed)
         begin = time.monotonic()
         title = f"{task_name} {settings or 'default'}"
         with TrainingBar(title, config.iterations, out) as bar:
             if (out / runs.RUN).exists():
                 resume(algorithm, config, runs.read(out), episodes, out, progress=bar)
             else:
-                seed_list = list(range(seeds))
-                train(algorithm, config, task.spec, episodes, seed_list, out, progress=bar)
+                train(
+                    algorithm,
+                    config,
+                    task.spec,
+                    episodes,
+                    list(range(seeds)),
+                    out,
+                    data_source=f"built-in {task_name}, data seed {data_seed}",
+                    data_seed=data_seed,
+                    progress=bar,
+                )
         runs.write_json(out / SECONDS, time.monotonic() - begin)
     return out, runs.read_json(out / SECONDS)
 

@@ -4,10 +4,10 @@ import dataclasses
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from safestitch.cli import eval as eval_verb
 from safestitch.cli import report, train
+from safestitch.cli.console import stdout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(Options, args=arguments, prog="safestitch demo")
     from safestitch import runs
 
-    console = Console(soft_wrap=True, highlight=False)
+    console = stdout()
     if not runs.is_trained(options.out):
         code = _train(options)
         if code:

@@ -3,8 +3,9 @@
 import dataclasses
 
 import tyro
-from rich.console import Console
 from rich.table import Table
+
+from safestitch.cli.console import stdout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,5 +25,5 @@ def run(arguments: list[str]) -> int:
     for f in findings:
         mark = "ok" if f.ok else ("-" if f.optional else "NO")
         shown.add_row(mark, f.name, f.state, f.fix)
-    Console(soft_wrap=True, highlight=False, width=120).print(shown, markup=False)
+    stdout().print(shown, markup=False)
     return 0 if all(f.ok or f.optional for f in findings) else 1

@@ -9,6 +9,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from safestitch.cli.console import stdout
 from safestitch.evaluation.limits import PAPER_LIMITS
 from safestitch.records import SafestitchError
 
@@ -32,7 +33,7 @@ class Options:
 def run(arguments: list[str]) -> int:
     """Parse, evaluate, print the table, write eval.json."""
     options = tyro.cli(Options, args=arguments, prog="safestitch eval")
-    console = Console(soft_wrap=True, highlight=False)
+    console = stdout()
     evaluate(options, console)
     return 0
 

@@ -3,15 +3,16 @@
 import time
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from safestitch.cli.console import stdout
 
 
 class TrainingBar:
     """A bar on a terminal, a line now and then in a log; says how to resume after Ctrl-C."""
 
     def __init__(self, title: str, iterations: int, out: Path):
-        self.console = Console(soft_wrap=True, highlight=False)
+        self.console = stdout()
         self.title, self.iterations, self.out = title, iterations, out
         self.exit_code = 0
         self.started: tuple[float, int] | None = None

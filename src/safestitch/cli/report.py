@@ -4,8 +4,8 @@ import dataclasses
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
+from safestitch.cli.console import stdout
 from safestitch.cli.eval import check_episodes
 
 
@@ -24,7 +24,7 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(Options, args=arguments, prog="safestitch report")
     check_episodes(options.episodes)
     page = write_report(options.run, options.episodes)
-    Console(soft_wrap=True, highlight=False).print(f"open {page}", markup=False)
+    stdout().print(f"open {page}", markup=False)
     return 0
 
 
