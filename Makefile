@@ -24,7 +24,8 @@ check: $(READY)
 # The environment is remade only when what it is made from has changed.
 $(READY): pyproject.toml requirements.txt | $(UV)
 	@echo "making $(VENV) with Python $(PYTHON)"
-	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV) \
+	  || { echo "Python $(PYTHON) is not to be had here: trying python3"; $(UV) venv --quiet --allow-existing --python python3 $(VENV); }
 	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --requirement requirements.txt --editable ".[tensorboard]"
 	@touch $@
 

@@ -25,8 +25,6 @@ IN_MEMORY = "episodes in memory"
 CHUNK = 100
 """Iterations of one call of the compiled program; metrics are their means. Fixed, because a
 resumed run must make the same calls as one that was never stopped."""
-COMPILER = {"xla_cpu_use_fusion_emitters": False}
-"""The default emitters take 120 MB more to compile the same program, for no more speed."""
 CHECKPOINT_SECONDS = 10.0
 """A kill loses at most this much; when checkpoints are written never changes the result."""
 
@@ -181,8 +179,22 @@ def fresh_checkpoint(algorithm: Algorithm, config: Any, spec: Spec, seeds: list[
         jnp.asarray(seeds, jnp.uint32)
     )
     init = jax.vmap(lambda key: algorithm.init(config, spec, key))
-    states = jax.jit(init, compiler_options=COMPILER)(init_keys)
+    states = jax.jit(init, compiler_options=compiler_options())(init_keys)
     return Checkpoint(states, keys, jnp.zeros((), jnp.int32))
+
+
+@functools.cache
+def compiler_options() -> dict[str, bool]:
+    """Lean compilation: the default emitters take 120 MB more, for a program that is no faster.
+
+    Later versions of jaxlib know no other emitters, and no such option.
+    """
+    lean = {"xla_cpu_use_fusion_emitters": False}
+    try:
+        jax.jit(lambda x: x, compiler_options=lean)(0.0)
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return lean
 
 
 @functools.lru_cache(maxsize=8)
@@ -201,7 +213,7 @@ def compile_chunk(algorithm: Algorithm, config: Any, iterations: int) -> Callabl
         state, metrics = jax.lax.scan(iteration, state, first + jnp.arange(iterations))
         return state, jax.tree.map(lambda m: m.mean(0), metrics)
 
-    @functools.partial(jax.jit, donate_argnums=0, compiler_options=COMPILER)
+    @functools.partial(jax.jit, donate_argnums=0, compiler_options=compiler_options())
     def chunk(checkpoint: Checkpoint, data):
         states, keys, step = checkpoint
         states, metrics = over_seeds(lambda s, k: one_seed(s, k, step, data), states, keys)
