@@ -45,7 +45,7 @@ wheel: | $(UV)
 # Exact versions for every Python we support, without the address of any index.
 pins: | $(UV)
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
-	  --no-emit-index-url --no-emit-find-links --extra tensorboard --group dev pyproject.toml --output-file requirements.txt
+	  --extra tensorboard --group dev pyproject.toml --output-file requirements.txt
 
 clean:
 	@rm -rf $(VENV) .tools dist .wheel-test

@@ -4,6 +4,7 @@ Nothing of safestitch is imported here, so that the jaxtyping hook sees every mo
 """
 
 import ipaddress
+import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,6 +62,19 @@ def no_network() -> Iterator[None]:
         for name in ("connect", "connect_ex", "sendto"):
             patch.setattr(socket.socket, name, _guarded(getattr(socket.socket, name)))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Share compiled programs between tests and the processes they start: most of their time."""
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.getbasetemp() / "compiled"),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in settings.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,11 @@
 import dataclasses
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 import safestitch
 from safestitch.algos import get_algorithm
@@ -32,24 +30,6 @@ TINY: dict[str, Any] = {
 STEP, OBSERVE = jax.jit(TASK.step), jax.jit(TASK.observe)
 WALK = np.stack([np.zeros(20), np.arange(20) / 20, np.full(20, 0.1)], axis=1).astype(np.float32)
 """What is seen on the way along the corridor in a wind of 0.1."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Share compiled programs between the files of tests: else they take most of the time."""
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.getbasetemp() / "compiled"),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 from safestitch import runs
 from safestitch.algos import get_algorithm
@@ -34,26 +33,6 @@ TINY: dict[str, Any] = {
 }
 FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
 TRAIN = ["train", "gas", "StitchChain", *FLAGS]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Share compiled programs between trainings and processes: else they take most of the time."""
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.getbasetemp() / "compiled"),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            jax.config.update(name, value)
-            patch.setenv(name.upper(), str(value))
-        compilation_cache.reset_cache()
-        yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @dataclasses.dataclass

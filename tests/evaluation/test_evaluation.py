@@ -5,14 +5,11 @@ import json
 import math
 import pkgutil
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 import safestitch
 from safestitch import runs
@@ -53,24 +50,6 @@ FIELDS = {
     "violation_rate",
     "frontier_ratio",
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Share compiled programs between the files of tests: else they take most of the time."""
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.getbasetemp() / "compiled"),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="module")
@@ -440,7 +419,7 @@ def test_a_run_on_a_task_of_ones_own(trained, tmp_path):
     facts = json.loads((out / runs.RUN).read_text())
     facts["spec"]["task"] = "own data"
     (out / runs.RUN).write_text(json.dumps(facts))
-    with pytest.raises(SafestitchError, match="unknown task 'own data'"):
+    with pytest.raises(SafestitchError, match="'own data' has no simulator"):
         evaluate_run(out, ["10%"], episodes=5)
 
 

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,6 @@ import jax
 import numpy as np
 import pytest
 import safetensors
-from jax.experimental.compilation_cache import compilation_cache
 
 import safestitch
 from safestitch import runs
@@ -53,26 +51,6 @@ NEVER, ALWAYS = 1e9, -1.0
 """Seconds between checkpoints: none before the end, and one after every chunk."""
 LONG = 10_000
 """Iterations of a run that takes seconds: long enough to be hit by a signal."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Share compiled programs between trainings and processes: else they take most of the time."""
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.getbasetemp() / "compiled"),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            jax.config.update(name, value)
-            patch.setenv(name.upper(), str(value))
-        compilation_cache.reset_cache()
-        yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -18,7 +18,7 @@ from safestitch.records import SafestitchError
 class Options:
     """Roll out every seed at every limit, from the same start states."""
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run directory of a finished training."""
     limits: tuple[str, ...] = PAPER_LIMITS
     """Cost limits: 20 is a cost per episode, 10% a share of the task's cost range."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -13,7 +14,7 @@ from safestitch.cli.eval import check_episodes
 class Options:
     """Ask a trained run for every limit and draw what it does."""
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run directory of a finished training."""
     episodes: int = 50
     """Episodes per seed and limit on the dial."""

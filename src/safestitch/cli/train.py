@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -18,7 +18,7 @@ USAGE = "safestitch train ALGORITHM TASK [--seeds N] [--out DIR] [options], or t
 class Options:
     """What is trained on and where it goes; the algorithm's own settings follow below."""
 
-    task: tyro.conf.Positional[str]
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """Name of the task."""
     seeds: int = 1
     """How many seeds, trained together: 0 .. N-1."""
@@ -130,8 +130,12 @@ def _parse(algorithm: Any, arguments: list[str]) -> tuple[Options, Any]:
     both = dataclasses.make_dataclass(
         "Arguments",
         [
-            ("options", Options),
-            ("config", algorithm.Config, dataclasses.field(default=algorithm.presets[preset])),
+            ("run", Options),  # the names are the headings of --help
+            (
+                algorithm.name,
+                algorithm.Config,
+                dataclasses.field(default=algorithm.presets[preset]),
+            ),
         ],
         frozen=True,
     )
@@ -141,7 +145,7 @@ def _parse(algorithm: Any, arguments: list[str]) -> tuple[Options, Any]:
         prog=f"safestitch train {algorithm.name}",
         config=(tyro.conf.OmitArgPrefixes,),
     )
-    return parsed.options, parsed.config
+    return parsed.run, getattr(parsed, algorithm.name)
 
 
 def _preset_of(arguments: list[str]) -> str:

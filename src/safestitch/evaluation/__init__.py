@@ -4,9 +4,8 @@ import dataclasses
 from pathlib import Path
 
 from safestitch import runs
-from safestitch.envs import get_task
 from safestitch.evaluation.limits import PAPER_LIMITS, parse_limit
-from safestitch.evaluation.rollout import rollout
+from safestitch.evaluation.rollout import rollout, task_of
 from safestitch.evaluation.score import Row, plain, records, rows
 from safestitch.policy import load_policies
 
@@ -31,7 +30,7 @@ def evaluate_run(
     costs = [parse_limit(limit, run.spec.cost_range) for limit in limits]
     result, _ = rollout(
         policies,
-        get_task(run.spec.task),
+        task_of(run),
         costs,
         episodes,
         target_reward=target_reward,

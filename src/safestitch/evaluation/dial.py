@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from safestitch import runs
-from safestitch.envs import Picture, get_task
-from safestitch.evaluation.rollout import Paths, rollout
+from safestitch.envs import Picture
+from safestitch.evaluation.rollout import Paths, rollout, task_of
 from safestitch.evaluation.score import plain, rows
 from safestitch.policy import load_policies
 from safestitch.records import RunError
@@ -28,7 +28,7 @@ def dial_run(directory: Path, *, episodes: int = 50, seed: int = 0) -> dict[str,
         RunError: if the run is not finished or cannot be written.
     """
     policies = load_policies(directory)
-    run, task = policies.run, get_task(policies.run.spec.task)
+    run, task = policies.run, task_of(policies.run)
     limits = [run.spec.cost_range * i / (STEPS - 1) for i in range(STEPS)]
     result, paths = rollout(policies, task, limits, episodes, seed=seed)
     dial = [
