@@ -18,7 +18,7 @@ from pathlib import Path
 
 import _results
 
-SETTINGS = ["--iterations", "2000", "--batch", "64", "--hidden", "32", "--layers", "3"]
+SETTINGS = ["--iterations", "8000", "--batch", "64", "--hidden", "64", "--layers", "3"]
 FILES = ("policy.safetensors", "checkpoint.safetensors", "metrics.csv")
 
 
@@ -34,13 +34,37 @@ def start(out: Path) -> subprocess.Popen:
     return subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def finish(out: Path) -> float:
+def finish(out: Path) -> tuple[float, float]:
+    """Train to the end; seconds until the first metrics, and seconds in all."""
     begin = time.monotonic()
     process = start(out)
+    wait_for_metrics(process, out)
+    started = time.monotonic() - begin
     _, errors = process.communicate()
     if process.returncode:
         sys.exit(f"training failed: {errors.decode()}")
-    return time.monotonic() - begin
+    return started, time.monotonic() - begin
+
+
+def wait_for_metrics(process: subprocess.Popen, out: Path) -> None:
+    while process.poll() is None and not (out / "metrics.csv").exists():
+        time.sleep(0.01)
+
+
+def kill(out: Path, after: float, *, in_training: bool) -> str:
+    """SIGKILL a training so many seconds after its start, or after its first metrics."""
+    process = start(out)
+    if in_training:
+        wait_for_metrics(process, out)
+    try:
+        process.wait(after)
+        return "had finished"
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    if not (out / "run.json").exists():
+        return "no run yet"
+    return "a checkpoint" if (out / "checkpoint.safetensors").exists() else "no checkpoint yet"
 
 
 def main() -> None:
@@ -52,22 +76,18 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        whole = finish(root / "reference")
-        for kill in range(options.kills):
-            out = root / f"killed{kill}"
-            process = start(out)
-            after = moments.uniform(0.0, whole)
-            try:
-                process.wait(after)
-                state = "had finished"
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                state = "checkpoint" if (out / FILES[1]).exists() else "no checkpoint yet"
-                state = state if (out / "run.json").exists() else "no run yet"
+        started, whole = finish(root / "reference")
+        for number in range(options.kills):
+            out = root / f"killed{number}"
+            in_training = number % 4 > 0  # every fourth falls into the start-up
+            span = 0.8 * (whole - started) if in_training else started
+            after = moments.uniform(0.0, span)
+            found = kill(out, after, in_training=in_training)
             finish(out)
             same = [(out / f).read_bytes() == (root / "reference" / f).read_bytes() for f in FILES]
-            rows.append({"kill": kill, "after s": after, "found": state, "identical": all(same)})
+            phase = "training" if in_training else "start-up"
+            rows.append({"kill": number, "in": phase, "after s": after, "found": found})
+            rows[-1]["identical"] = all(same)
             shutil.rmtree(out)
     _results.show(f"SIGKILL at {options.kills} random moments of a {whole:.0f} s training", rows)
     identical = sum(row["identical"] for row in rows)
