@@ -34,6 +34,7 @@ TINY = Config(
     alpha=0.7,
     budget_expectile=0.9,
     budget_batch=40,
+    floor=0.8,
     reserve=0.0,
 )
 SPEC = Spec("hand-made", obs_dim=2, act_dim=2, horizon=12, cost_range=5.0)

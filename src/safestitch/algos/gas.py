@@ -81,7 +81,7 @@ class Config:
     """Segments per step that train G."""
     target: asking.Rule = "affordable"
     """How the requested reward is chosen when acting (D5)."""
-    floor: float = 0.8
+    floor: float = 0.7
     """Share of G that "affordable" asks for even if its price is above the budget."""
     reserve: float = 0.02
     """Share of the limit not asked for: who aims at a limit itself misses it half the time."""
