@@ -15,7 +15,8 @@ import pytest
 import safetensors.numpy
 
 from safestitch import runs
-from safestitch.records import RunError, Spec
+from safestitch.files import write_atomic
+from safestitch.records import RunError, SafestitchError, Spec
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 
@@ -293,30 +294,30 @@ def test_a_file_where_the_directory_should_be(tmp_path):
 def test_a_file_is_replaced_whole(tmp_path):
     path = tmp_path / "file"
     for content in (b"long " * 1000, b"short", b""):
-        runs.write_atomic(path, content)
+        write_atomic(path, content)
         assert path.read_bytes() == content
     assert files_in(tmp_path) == ["file"]
 
 
 def test_a_reader_keeps_the_file_it_opened(tmp_path):
     path = tmp_path / "file"
-    runs.write_atomic(path, b"old")
+    write_atomic(path, b"old")
     with open(path, "rb") as reader:
-        runs.write_atomic(path, b"new")
+        write_atomic(path, b"new")
         assert reader.read() == b"old"
     assert path.read_bytes() == b"new"
 
 
 def test_a_failed_replacement_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    runs.write_atomic(path, b"old")
+    write_atomic(path, b"old")
 
     def refuse(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(RunError, match=r"No space left on device\. What was there before"):
-        runs.write_atomic(path, b"new")
+    with pytest.raises(SafestitchError, match=r"No space left on device\. What was there before"):
+        write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
     assert files_in(tmp_path) == ["file"]
 
@@ -326,18 +327,19 @@ import resource, signal, sys
 from pathlib import Path
 import numpy as np
 from safestitch import runs
-from safestitch.records import RunError
+from safestitch.files import write_atomic
+from safestitch.records import SafestitchError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 write = {
-    "bytes": lambda path: runs.write_atomic(path, b"new" * 100_000),
-    "barely": lambda path: runs.write_atomic(path, b"n" * 4097),
+    "bytes": lambda path: write_atomic(path, b"new" * 100_000),
+    "barely": lambda path: write_atomic(path, b"n" * 4097),
     "json": lambda path: runs.write_json(path, ["new"] * 10_000),
     "tree": lambda path: runs.save_tree(path, {"w": np.zeros((100, 100), np.float32)}, step=1),
 }[sys.argv[2]]
 try:
     write(Path(sys.argv[1]))
-except RunError as error:
+except SafestitchError as error:
     print(error)
     sys.exit(7)
 """
@@ -346,7 +348,7 @@ except RunError as error:
 @pytest.mark.parametrize("what", ["bytes", "barely", "json", "tree"])
 def test_a_full_disk_leaves_the_old_file(tmp_path, what):
     path = tmp_path / "file"
-    runs.write_atomic(path, b"old")
+    write_atomic(path, b"old")
     command = [sys.executable, "-c", FILL, str(path), what]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 7, result.stderr
@@ -358,17 +360,17 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, what):
 
 
 def test_no_directory_to_write_to(tmp_path):
-    with pytest.raises(RunError, match="cannot write"):
-        runs.write_atomic(tmp_path / "nowhere" / "file", b"")
+    with pytest.raises(SafestitchError, match="cannot write"):
+        write_atomic(tmp_path / "nowhere" / "file", b"")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to a read-only directory")
 def test_a_read_only_directory(tmp_path):
     directory = tmp_path / "run"
     directory.mkdir(mode=0o500)
-    with pytest.raises(RunError, match="cannot write"):
-        runs.write_atomic(directory / "file", b"")
-    with pytest.raises(RunError, match="cannot write"), runs.locked(directory):
+    with pytest.raises(SafestitchError, match="cannot write"):
+        write_atomic(directory / "file", b"")
+    with pytest.raises(SafestitchError, match="cannot write"), runs.locked(directory):
         pytest.fail("locked a read-only directory")
     assert files_in(directory) == []
 

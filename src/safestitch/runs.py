@@ -18,7 +18,6 @@ import fcntl
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +30,7 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import PyTree
 
+from safestitch.files import write_atomic
 from safestitch.records import RunError, Spec
 
 FORMAT = 1
@@ -193,28 +193,6 @@ def require_trained(directory: Path) -> Run:
 
 
 # --- files ------------------------------------------------------------------------------------
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Replace a file so that no reader, kill or full disk ever leaves half of it.
-
-    Raises:
-        RunError: if it cannot be written; what was there before is untouched.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as handle:
-            handle.write(content)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise RunError(
-            f"cannot write {path}: {error.strerror}. What was there before is untouched; free "
-            "some space or mend the permissions and try again"
-        ) from None
 
 
 def write_json(path: Path, value: Any) -> None:

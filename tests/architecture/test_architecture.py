@@ -22,9 +22,10 @@ LAYERS = (
     {"report", "doctor"},
     {"training", "evaluation"},
     {"policy"},
-    {"algos", "envs"},
-    {"learn", "nn", "runs", "scaling"},
-    {"episodes", "names"},
+    {"algos", "envs", "sims"},
+    {"learn", "nn", "runs", "scaling", "data"},
+    {"catalog", "episodes"},
+    {"files", "names"},
     {"records"},
 )
 LEVEL = {part: len(LAYERS) - row for row, parts in enumerate(LAYERS) for part in parts}

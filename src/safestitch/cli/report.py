@@ -33,8 +33,9 @@ def write_report(directory: Path, episodes: int) -> Path:
     """Make the page of a run and return its address."""
     from safestitch import runs
     from safestitch.evaluation.dial import dial_run
+    from safestitch.files import write_atomic
     from safestitch.report.html import render
 
     page = directory / runs.REPORT
-    runs.write_atomic(page, render(dial_run(directory, episodes=episodes)).encode())
+    write_atomic(page, render(dial_run(directory, episodes=episodes)).encode())
     return page.resolve()

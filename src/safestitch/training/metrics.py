@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from safestitch import runs
+from safestitch.files import write_atomic
 from safestitch.records import RunError, SafestitchError
 
 
@@ -58,7 +59,7 @@ def _drop_rows_after(path: Path, step: int) -> None:
     whole = [line for line in lines if line.endswith(b"\n")]
     kept = whole[:1] if step else []
     kept += [line for line in whole[1:] if _step_of(line, path) <= step]
-    runs.write_atomic(path, b"".join(kept))
+    write_atomic(path, b"".join(kept))
 
 
 def _step_of(line: bytes, path: Path) -> int:

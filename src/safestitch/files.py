@@ -1,0 +1,29 @@
+"""Writing files so that a kill or a full disk never leaves half of one."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from safestitch.records import SafestitchError
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Replace a file so that no reader, kill or full disk ever leaves half of it.
+
+    Raises:
+        SafestitchError: if it cannot be written; what was there before is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise SafestitchError(
+            f"cannot write {path}: {error.strerror}. What was there before is untouched; free "
+            "some space or mend the permissions and try again"
+        ) from None
