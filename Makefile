@@ -1,24 +1,28 @@
-# make setup | demo | test | check | test-slow | wheel | pins | clean
+# make setup | setup-sims | demo | test | check | test-slow | wheel | pins | clean
 PYTHON ?= 3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 READY := $(VENV)/.ready
+SIMS := $(VENV)/.sims
 
-.PHONY: setup demo test test-slow check wheel pins clean
+.PHONY: setup setup-sims demo test test-slow check wheel pins clean
 
 setup: $(READY)
+
+setup-sims: $(SIMS)
+	@$(BIN)/safestitch doctor
 
 demo: $(READY)
 	@$(BIN)/safestitch demo --out runs/demo
 
-test: $(READY)
+test: $(SIMS)
 	@$(BIN)/python -m pytest -q
 
-test-slow: $(READY)
+test-slow: $(SIMS)
 	@$(BIN)/python -m pytest -q -m slow
 
-check: $(READY)
+check: $(SIMS)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
 
 # The environment is remade only when what it is made from has changed.
@@ -27,6 +31,12 @@ $(READY): pyproject.toml requirements.txt | $(UV)
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV) \
 	  || { echo "Python $(PYTHON) is not to be had here: trying python3"; $(UV) venv --quiet --allow-existing --python python3 $(VENV); }
 	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --requirement requirements.txt --editable ".[tensorboard]"
+	@touch $@
+
+# The simulators, every version pinned: the suites' own pins are of 2023 and cannot be met here, hence --no-deps.
+$(SIMS): requirements-sims.txt $(READY)
+	@echo "adding the simulators to $(VENV)"
+	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps --requirement requirements-sims.txt
 	@touch $@
 
 # uv itself, where the machine has none: in a private environment, never system-wide.
@@ -46,6 +56,9 @@ wheel: | $(UV)
 pins: | $(UV)
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
 	  --extra tensorboard --group dev pyproject.toml --output-file requirements.txt
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header --constraint requirements.txt \
+	  --extra bullet --extra mujoco pyproject.toml --output-file requirements-sims.txt
+	@printf '%s\n' "bullet-safety-gym==1.4.0 ; python_full_version < '3.12'" "safety-gymnasium==1.0.0 ; python_full_version < '3.12'" >> requirements-sims.txt
 
 clean:
 	@rm -rf $(VENV) .tools dist .wheel-test
