@@ -1,0 +1,1 @@
+"""The field's simulators and pictures of them."""
