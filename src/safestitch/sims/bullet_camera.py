@@ -6,10 +6,14 @@ it, because that renderer knows no translucency: it would hide the robot behind 
 sphere. So the simulation itself needs no visual shapes.
 """
 
+import atexit
 import dataclasses
 import math
+import tempfile
 import weakref
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -22,11 +26,18 @@ CIRCLE = (0.10, 0.75, 0.25, 0.35)
 BOUNDARY = (0.95, 0.63, 0.0, 0.55)
 WALL = (0.80, 0.80, 0.82, 1.0)
 WARNING = (1.0, 0.1, 0.1, 0.35)
-PAINT = {"Ant": (0.90, 0.52, 0.20, 1.0)}  # white in the suite, as pale as the floor
+WARNING_RADIUS = 1.0  # metres at least; the suite's is hardly larger than the robot
+PAINT = {"Ant": (0.90, 0.52, 0.20, 1.0), "Drone": (0.85, 0.10, 0.25, 1.0)}  # else nearly white
+GEARS = "differential/diff_"  # meshes inside the car: unseen, and four fifths of its triangles
 
-ARENA = Camera((0.0, -0.6, 0.0), distance=19.5, azimuth=90, elevation=-60)
-BOUNDARY_HALF = (0.05, 11.0, 0.25)  # the suite's are 1.8 m high, which hides what is behind
-RUN_SHOWN = 60.0  # metres of the boundaries to either side of the robot; they cost without end
+ARENA = Camera((0.0, -0.5, 0.0), distance=18.0, azimuth=90, elevation=-62)
+IN_VIEW = 8.0  # metres from the middle that this camera shows on all sides
+WALL_DISTANCE = 12.0
+BOUNDARY_HEIGHT = 0.5  # the suite's are 1.8 m high, which hides what is behind
+DASH, EVERY = 1.4, 2.0  # metres: dashed boundaries show how fast a runner is
+BEHIND, AHEAD = 4, 24  # metres of the boundaries shown around a runner; they cost without end
+HEADING_SECONDS = 0.5  # the line before a robot ends where it will be after so long
+HEADING = (0.10, 0.12, 0.30, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +78,7 @@ class _Studio:
         return Layer(np.moveaxis(rgb, 2, 0).astype(np.float32) / 255, depth)
 
     def shadow(self) -> Shape:
-        """What throws the robot's shadow: an ellipsoid as large as it is."""
+        """What throws the robot's shadow: an ellipsoid in the box around it."""
         links = range(-1, self.client.getNumJoints(self.body))
         boxes = np.array([self.client.getAABB(self.body, link) for link in links])
         low, high = boxes[:, 0].min(0), boxes[:, 1].max(0)
@@ -75,6 +86,7 @@ class _Studio:
 
 
 _studios: weakref.WeakKeyDictionary[Any, _Studio] = weakref.WeakKeyDictionary()
+atexit.register(_studios.clear)  # a client cannot disconnect once Bullet is unloaded
 
 
 def _studio_of(env: Any) -> _Studio:
@@ -82,15 +94,34 @@ def _studio_of(env: Any) -> _Studio:
     if env not in _studios:
         suite = next(c for c in type(env).__mro__ if c.__name__ == "EnvironmentBuilder")
         client = suite._setup_client_and_physics(env)  # a subclass may leave meshes out
-        robot = type(env.agent)(client)
+        with tempfile.TemporaryDirectory() as folder:
+            load = client.loadURDF
+            client.loadURDF = lambda path, *rest, **options: load(
+                _without_gears(path, folder), *rest, **options
+            )
+            robot = type(env.agent)(client)
         client.removeBody(robot.violation_body_id)
-        for link in range(-1, client.getNumJoints(robot.body_id)):
-            if type(robot).__name__ in PAINT:
-                client.changeVisualShape(
-                    robot.body_id, link, rgbaColor=PAINT[type(robot).__name__]
-                )
+        paint = PAINT.get(type(robot).__name__)
+        for link in range(-1, client.getNumJoints(robot.body_id) if paint else -1):
+            client.changeVisualShape(robot.body_id, link, rgbaColor=paint)
         _studios[env] = _Studio(client, robot.body_id)
     return _studios[env]
+
+
+def _without_gears(path: str, folder: str) -> str:
+    """A copy of a robot's description that leaves the gears out; its meshes stay where they are."""
+    tree = ElementTree.parse(path)
+    for link in tree.iter("link"):
+        for visual in link.findall("visual"):
+            if GEARS in ElementTree.tostring(visual, "unicode"):
+                link.remove(visual)
+    for mesh in tree.iter("mesh"):
+        beside = Path(path).parent / mesh.get("filename", "")
+        if beside.is_file():
+            mesh.set("filename", str(beside))
+    copy = str(Path(folder) / Path(path).name)
+    tree.write(copy)
+    return copy
 
 
 def picture(env: Any, width: int, height: int) -> np.ndarray:
@@ -105,36 +136,57 @@ def picture(env: Any, width: int, height: int) -> np.ndarray:
     studio = _studio_of(env)
     studio.pose_as(env)
     camera, scene = _circle(env) if hasattr(env.task, "circle") else _run(env)
-    if env.agent._violates_constraints:
-        size = (env.agent.size_violation_shape,)
-        scene.append(shape(Kind.SPHERE, size, env.agent.get_position(), rgba=WARNING))
+    scene += _signs(env)
     robot = studio.photograph(camera, *sample_size(width, height))
     return draw(scene, camera, width, height, layer=robot, casters=[studio.shadow()])
 
 
+def _signs(env: Any) -> list[Shape]:
+    """Where the robot is heading, and a red sphere while it breaks a rule."""
+    position, velocity = env.agent.get_position(), env.agent.get_linear_velocity()
+    length = HEADING_SECONDS * math.hypot(*velocity[:2])
+    turn = math.atan2(velocity[1], velocity[0])
+    middle = (*(position[:2] + HEADING_SECONDS / 2 * velocity[:2]), 0.06)
+    heading = shape(
+        Kind.BOX, (length / 2 + 0.01, 0.06, 0.02), middle, rotation=_turned(turn), rgba=HEADING
+    )
+    if not env.agent._violates_constraints:
+        return [heading]
+    size = (max(env.agent.size_violation_shape, WARNING_RADIUS),)
+    return [heading, shape(Kind.SPHERE, size, position, rgba=WARNING)]
+
+
+def _turned(angle: float) -> np.ndarray:
+    """Rotation about z, in radians."""
+    c, s = math.cos(angle), math.sin(angle)
+    return np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
+
+
 def _circle(env: Any) -> tuple[Camera, list[Shape]]:
-    """All of the circle, its two boundaries and the walls of the arena."""
+    """All of the circle, its boundaries and the arena's walls; from afar if the robot strays."""
     limit, radius = env.task.x_lim, env.task.circle.radius
     scene = [
         shape(Kind.PLANE, (), (0, 0, 0), rgba=FLOOR),
         shape(Kind.CYLINDER, (radius, 0.025), (0, 0, 0), rgba=CIRCLE),
     ]
+    high = BOUNDARY_HEIGHT / 2
     for x in (-limit, limit):
-        scene.append(shape(Kind.BOX, BOUNDARY_HALF, (x, 0, BOUNDARY_HALF[2]), rgba=BOUNDARY))
+        scene.append(shape(Kind.BOX, (0.1, WALL_DISTANCE, high), (x, 0, high), rgba=BOUNDARY))
     for turn in np.arange(8) * math.pi / 4:
-        c, s = math.cos(turn), math.sin(turn)
-        rotation = ((c, -s, 0), (s, c, 0), (0, 0, 1))
-        middle = (12 * c, 12 * s, 0.5)
-        scene.append(shape(Kind.BOX, (0.1, 5, 0.5), middle, rotation=rotation, rgba=WALL))
-    return ARENA, scene
+        rotation = _turned(turn)
+        middle = rotation @ (WALL_DISTANCE, 0, high)
+        scene.append(shape(Kind.BOX, (0.1, 5, high), middle, rotation=rotation, rgba=WALL))
+    strayed = math.hypot(*env.agent.get_position()[:2]) / IN_VIEW
+    return dataclasses.replace(ARENA, distance=ARENA.distance * max(strayed, 1.0)), scene
 
 
 def _run(env: Any) -> tuple[Camera, list[Shape]]:
     """The robot from behind and beside, between its two boundaries; it runs to the right."""
     x, limit = float(env.agent.get_position()[0]), env.task.y_lim
     scene = [shape(Kind.PLANE, (), (0, 0, 0), rgba=FLOOR)]
-    thickness, _, height = BOUNDARY_HALF
-    for y in (-limit, limit):
-        size, middle = (RUN_SHOWN, thickness, height), (x, y, height)
-        scene.append(shape(Kind.BOX, size, middle, rgba=BOUNDARY))
+    size = (DASH / 2, 0.06, BOUNDARY_HEIGHT / 2)
+    first = math.ceil((x - BEHIND) / EVERY) * EVERY
+    for along in np.arange(first, x + AHEAD, EVERY):
+        for y in (-limit, limit):
+            scene.append(shape(Kind.BOX, size, (along, y, size[2]), rgba=BOUNDARY))
     return Camera((x + 0.8, 0.0, 0.4), distance=6.2, azimuth=65, elevation=-28), scene

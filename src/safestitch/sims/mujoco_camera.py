@@ -7,7 +7,9 @@ import numpy as np
 from safestitch.sims.raycast import Camera, draw
 from safestitch.sims.shapes import Kind, Shape, shape
 
-FAINTEST = 0.35  # the suite's walls and circles have an opacity of 0.1: hard to see on a small picture
+FAINTEST = (
+    0.35  # the suite's walls and circles have an opacity of 0.1: hard to see on a small picture
+)
 PLAIN = (0.5, 0.5, 0.5, 1.0)  # the colour of a MuJoCo geom that has none of its own
 FLOOR = (0.78, 0.84, 0.88, 1.0)
 

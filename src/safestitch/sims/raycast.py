@@ -148,7 +148,8 @@ def _to_bytes(rgb: np.ndarray) -> np.ndarray:
 
 def _blank(camera: Camera, width: int, height: int) -> _Canvas:
     """Nothing but sky."""
-    rays, sky = _rays_and_sky(dataclasses.replace(camera, look_at=(0.0, 0.0, 0.0)), width, height)
+    angles = (camera.azimuth, camera.elevation, camera.field_of_view)
+    rays, sky = _rays_and_sky(Camera((0.0, 0.0, 0.0), 1.0, *angles), width, height)
     return _Canvas(camera, rays, sky.copy(), np.full((height, width), np.inf, np.float32))
 
 

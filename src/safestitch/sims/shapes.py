@@ -57,7 +57,7 @@ class Shape:
         return self.position[:, None] + self.rotation @ (_SIGNS * self.half_extent[:, None])
 
     def meet(self, origin: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        """The t at which each ray of the solid's own frame enters it; inf if it does not."""
+        """The t at which each ray of the solid's own frame enters it: 0 if inside, inf if never."""
         return _MEETINGS[self.kind](origin, direction, self.half_extent)
 
     def normals(self, points: np.ndarray) -> np.ndarray:
@@ -80,8 +80,8 @@ def shape(kind: Kind, size, position, *, rotation=None, rgba=(0.5, 0.5, 0.5, 1.0
 
 
 def _ahead(enter: np.ndarray, leave: np.ndarray) -> np.ndarray:
-    """Entry where there is one and it lies ahead."""
-    return np.where((enter <= leave) & (enter > 0), enter, np.inf)
+    """Entry where there is one and it lies ahead; 0 for a ray that begins inside."""
+    return np.where((enter <= leave) & (leave > 0), np.maximum(enter, 0), np.inf)
 
 
 def _nonzero(component: np.ndarray) -> np.ndarray:
@@ -111,9 +111,7 @@ def _dot_xy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a[0] * b[0] + a[1] * b[1]
 
 
-def _slab(
-    origin: np.ndarray, direction: np.ndarray, half: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _slab(origin: np.ndarray, direction: np.ndarray, half: float) -> tuple[np.ndarray, np.ndarray]:
     """Entry into and exit from |coordinate| <= half."""
     inverse = 1.0 / _nonzero(direction)
     middle, reach = -origin * inverse, half * np.abs(inverse)
@@ -128,7 +126,9 @@ def _meet_plane(origin: np.ndarray, direction: np.ndarray, _: np.ndarray) -> np.
 
 
 def _meet_ellipsoid(origin: np.ndarray, direction: np.ndarray, half: np.ndarray) -> np.ndarray:
-    o, d = (v / half.reshape(3, *[1] * (v.ndim - 1)) for v in (origin, direction))  # where it is the unit sphere
+    o, d = (
+        v / half.reshape(3, *[1] * (v.ndim - 1)) for v in (origin, direction)
+    )  # where it is the unit sphere
     return _ahead(*_roots(dot(d, d), dot(o, d), dot(o, o) - 1.0))
 
 
