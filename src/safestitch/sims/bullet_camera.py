@@ -1,8 +1,8 @@
 """Pictures of Bullet-Safety-Gym's tasks. A picture reads the simulation and leaves it alone.
 
-The robot's meshes are drawn by Bullet's software renderer, in a studio: a second physics client that
-holds nothing but a copy of the robot. The floor, the circle and the boundaries are ray cast around
-it, because that renderer knows no translucency: it would hide the robot behind its own warning
+The robot's meshes are drawn by Bullet's software renderer, in a studio: a second physics client
+that holds nothing but a copy of the robot. The floor, the circle and the boundaries are ray cast
+around it, because that renderer knows no translucency: it would hide the robot behind its own warning
 sphere. So the simulation itself needs no visual shapes.
 """
 

@@ -1,1 +1,0 @@
-"""The field's simulators and pictures of them."""
