@@ -7,7 +7,23 @@ import platform
 import shutil
 import sys
 
-CORE = ("jax", "jaxlib", "equinox", "optax", "numpy", "jaxtyping", "rich", "safetensors", "tyro")
+import numpy as np
+
+from safestitch.catalog import catalog
+from safestitch.sims import make_simulator, suites
+
+CORE = (
+    "jax",
+    "jaxlib",
+    "equinox",
+    "h5py",
+    "optax",
+    "numpy",
+    "jaxtyping",
+    "rich",
+    "safetensors",
+    "tyro",
+)
 EXTRAS = {"tensorboard": ("tensorboardX",)}
 
 
@@ -30,6 +46,7 @@ def examine() -> list[Finding]:
         *(_package(name) for name in CORE),
         _device(),
         *(_extra(extra, names) for extra, names in EXTRAS.items()),
+        *(_simulator(extra) for extra in suites.SUITES),
         _disk(),
     ]
 
@@ -52,6 +69,29 @@ def _extra(extra: str, names: tuple[str, ...]) -> Finding:
     fix = f"pip install 'safestitch[{extra}]'" if missing else ""
     state = f"missing {', '.join(missing)}" if missing else "installed"
     return Finding(f"extra {extra}", state, not missing, fix, optional=True)
+
+
+def _simulator(extra: str) -> Finding:
+    """Make and step one of its tasks: being installed is not the same as working."""
+    name, needs = f"extra {extra}", suites.SUITES[extra]
+    absent = suites.missing(extra)
+    if absent:
+        reason = suites.wrong_platform(extra)
+        fix = reason if reason else suites.fix(extra)
+        return Finding(name, f"missing {', '.join(absent)}", False, fix, optional=True)
+    task = next(entry.task for entry in catalog().values() if entry.suite == extra)
+    try:
+        simulator = make_simulator(task)
+        simulator.reset(0)
+        simulator.step(np.zeros(simulator.spec.act_dim, np.float32))
+        simulator.close()
+    except Exception as error:  # whatever it is, the report must go on
+        state = f"{task}: {type(error).__name__}: {error}"
+        return Finding(name, state, False, suites.fix(extra), optional=True)
+    versions = ", ".join(
+        f"{p} {importlib.metadata.version(p)}" for p in (needs.engine, "gymnasium")
+    )
+    return Finding(name, f"{needs.title} works ({needs.suite.split('==')[1]}, {versions})", True)
 
 
 def _device() -> Finding:

@@ -12,6 +12,8 @@ VERBS = {
     "train": "train an algorithm on a task's data, all seeds at once; --resume RUN goes on",
     "eval": "ask a trained run for several cost limits and print what it earns and costs",
     "report": "one HTML page of a run: the limit dial, curves, settings",
+    "watch": "a clip of a policy at several limits, side by side, on a simulator",
+    "tasks": "every task, what it looks like, whether it runs here; --env tries your own",
     "demo": "train, evaluate and report on a built-in task, in minutes",
     "doctor": "what is installed, what works here, and how to mend what does not",
 }

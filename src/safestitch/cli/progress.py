@@ -70,3 +70,55 @@ class TrainingBar:
                 markup=False,
             )
         return False
+
+
+class CountingBar:
+    """Share finished and remaining time of any long work; a line now and then in a log."""
+
+    def __init__(self, title: str, unit: str):
+        self.console = stdout()
+        self.title, self.unit = title, unit
+        self.begin = self.said = time.monotonic()
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+
+    def __enter__(self):
+        if self.console.is_terminal:
+            self.bar.start()
+        self.task = self.bar.add_task(self.title, total=None, unit=self.unit, note="")
+        return self
+
+    def __call__(self, finished: int, total: int, note: str = "") -> None:
+        """Show how much is finished."""
+        self.bar.update(self.task, completed=finished, total=total, note=note)
+        now = time.monotonic()
+        if not self.console.is_terminal and now - self.said > 10:
+            self.said = now
+            left = (now - self.begin) * (total - finished) / finished if finished else 0.0
+            rest = f", {left:.0f} s left" if finished else ""
+            self.console.print(
+                f"{self.title} {finished:,}/{total:,} {self.unit}{rest} {note}", markup=False
+            )
+
+    def __exit__(self, *_) -> None:
+        if self.console.is_terminal:
+            self.bar.stop()
+
+
+class EpisodesBar(CountingBar):
+    """Of an evaluation: episodes finished, and steps per second."""
+
+    def __init__(self):
+        super().__init__("rolling out", "episodes")
+
+    def __call__(self, steps: int, finished: int, total: int) -> None:  # type: ignore[override]
+        """Show where the evaluation is."""
+        elapsed = time.monotonic() - self.begin
+        super().__call__(finished, total, f"{steps / elapsed:,.0f} steps/s")

@@ -18,11 +18,11 @@ class Bullet:
     reset and put back, and the physics begins each episode in the state of a new environment.
     """
 
-    def __init__(self, entry: Entry, *, pictures: bool = False):
+    def __init__(self, entry: Entry):
         self.spec = entry.spec
         gymnasium, _ = mends.bullet()
         with mends.quiet():
-            self.env = _environment_class(pictures)(**gymnasium.spec(entry.env_id).kwargs)
+            self.env = _environment_class()(**gymnasium.spec(entry.env_id).kwargs)
         check_spaces(entry.task, self.env, self.spec)
         self._new = self.env.bc.saveState()
         self._start = np.array(self.env.agent.init_xyz)
@@ -68,7 +68,7 @@ class Bullet:
         return float(x), float(y)
 
     def picture(self, width: int, height: int) -> UInt8[np.ndarray, "h w 3"]:
-        """The robot, the floor and the safety boundaries; needs `pictures=True`."""
+        """The robot, the floor and the safety boundaries."""
         from safestitch.sims import bullet_camera  # noqa: PLC0415 (only pictures need it)
 
         return bullet_camera.picture(self.env, width, height)
@@ -79,15 +79,14 @@ class Bullet:
 
 
 @functools.cache
-def _environment_class(pictures: bool) -> type:
+def _environment_class() -> type:
     _, original = mends.bullet()
 
     class Environment(original):
         def _setup_client_and_physics(self, graphics: bool = False):
             client = super()._setup_client_and_physics(graphics)
             mends.bind_functions(client)
-            if not pictures:
-                mends.load_without_visuals(client)
+            mends.load_without_visuals(client)
             return client
 
     return Environment

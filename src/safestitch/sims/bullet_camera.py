@@ -2,8 +2,8 @@
 
 The robot's meshes are drawn by Bullet's software renderer, in a studio: a second physics client
 that holds nothing but a copy of the robot. The floor, the circle and the boundaries are ray cast
-around it, because that renderer knows no translucency: it would hide the robot behind its own warning
-sphere. So the simulation itself needs no visual shapes.
+around it, because that renderer knows no translucency: it would hide the robot behind its own
+warning sphere. So the simulation itself needs no visual shapes.
 """
 
 import atexit

@@ -104,6 +104,11 @@ def contact_sheet(named_pictures: Mapping[str, np.ndarray], columns: int) -> Ima
     return image
 
 
+def fitted(picture: np.ndarray, width: int, height: int) -> np.ndarray:
+    """A picture of any size, scaled to another."""
+    return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BILINEAR))
+
+
 def write_png(path: Path, picture: np.ndarray | Image.Image) -> None:
     """Write a still, whole or not at all."""
     image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)

@@ -27,7 +27,8 @@ def bullet() -> tuple[Any, Any]:
         import gymnasium  # noqa: PLC0415 (an extra)
 
         importlib.import_module("bullet_safety_gym")
-        builder = importlib.import_module("bullet_safety_gym.envs.builder")
+        builder: Any = importlib.import_module("bullet_safety_gym.envs.builder")
+    builder.RedirectStream = leave_streams_alone
     return gymnasium, builder.EnvironmentBuilder
 
 
@@ -57,7 +58,11 @@ def quiet() -> Iterator[None]:
     try:
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
-        with warnings.catch_warnings():
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(sys.__stdout__ or sys.stdout),
+            contextlib.redirect_stderr(sys.__stderr__ or sys.stderr),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -65,6 +70,15 @@ def quiet() -> Iterator[None]:
             os.dup2(original, descriptor)
             os.close(original)
         os.close(nowhere)
+
+
+def leave_streams_alone(*_: Any) -> contextlib.nullcontext:
+    """Do not redirect streams by hand, as bullet_safety_gym does whenever it connects.
+
+    Its way fails where standard output is not a file: in notebooks, in tests. `quiet` does the
+    same in a way that works. For good: the package is not maintained.
+    """
+    return contextlib.nullcontext()
 
 
 @contextlib.contextmanager

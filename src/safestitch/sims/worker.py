@@ -57,7 +57,14 @@ class Worker:
     def _made(self) -> Simulator:
         if self.job["task"]:
             return make_simulator(self.job["task"])
-        return make_own(self.job["own"], self.job["horizon"])
+        sim, shape = make_own(self.job["own"], self.job["horizon"]), self.board.shape
+        found, expected = (sim.spec.obs_dim, sim.spec.act_dim), (shape.obs_dim, shape.act_dim)
+        if found != expected:
+            raise SafestitchError(
+                f"{self.name} has {found[0]} observations and {found[1]} actions, but the policy "
+                f"was trained with {expected[0]} and {expected[1]}"
+            )
+        return sim
 
     def obey(self, command: int) -> None:
         """Step a group, or begin the episodes of all lanes."""
