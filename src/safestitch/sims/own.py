@@ -37,7 +37,7 @@ class Own:
     def reset(self, seed: int) -> Float[np.ndarray, " o"]:
         """Begin an episode with the environment's own seeding."""
         self._steps = 0
-        outcome = self._called("reset", seed=seed)
+        outcome = self._called("reset", seed=int(seed))
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise self._error(f"reset returned {_shape_of(outcome)}, expected (observation, info)")
         return self._observation(outcome[0])

@@ -41,8 +41,8 @@ __all__ = [
     "default_workers",
 ]
 
-DEATHS = 5
-"""Times that workers may die without a step in between before the pool gives up."""
+DEATHS = 3
+"""Times in a row that a worker may die at the same step: then it is the episode that kills it."""
 
 
 class Source(NamedTuple):
@@ -107,7 +107,6 @@ class Pool:
         self._workers = [_Process(self, chunk) for chunk in chunks]
         self._restarted = np.zeros(lanes, bool)
         self._idle = np.ones(lanes, bool)
-        self._deaths = 0
 
     def __enter__(self):
         return self
@@ -122,6 +121,8 @@ class Pool:
 
     def begin(self, seeds: Int[np.ndarray, "lanes laps"]) -> None:
         """Start the first episode of every lane; -1 is no episode."""
+        for group in range(len(self.groups)):
+            self._await(group)  # what is left of an earlier beginning
         self.board.seeds[:] = seeds
         self.board.lap[:] = 0
         self.board.flags[:] = 0
@@ -131,9 +132,7 @@ class Pool:
 
     def receive(self, group: int) -> Outcome:
         """Wait until every lane of the group has stepped."""
-        for worker in self._workers:
-            while not worker.reported(group):
-                self._replace(worker)
+        self._await(group)
         lanes, board = self.groups[group], self.board
         flags = board.flags[lanes]
         ended = (flags & (TERMINATED | TRUNCATED)) > 0
@@ -141,7 +140,6 @@ class Pool:
         restarted = self._restarted[lanes]
         self._restarted[lanes] = False
         self._idle[lanes] = (flags & IDLE) > 0
-        self._deaths = 0
         return Outcome(
             lanes,
             flags,
@@ -151,9 +149,16 @@ class Pool:
             restarted,
         )
 
+    def _await(self, group: int) -> None:
+        for worker in self._workers:
+            while not worker.reported(group):
+                self._replace(worker)
+
     def send(self, group: int, actions: Float[np.ndarray, "n a"]) -> None:
-        """Have every lane of the group take its action."""
+        """Have every lane of the group take its action; nothing if none has an episode left."""
         lanes = self.groups[group]
+        if self._idle[lanes].all():
+            return
         self.board.actions[lanes] = actions
         self.board.flags[lanes] &= IDLE
         for worker in self._workers:
@@ -174,12 +179,11 @@ class Pool:
 
     def _replace(self, worker: "_Process") -> None:
         """A worker died: start another and begin the current episodes of its lanes again."""
-        self._deaths += 1
-        if self._deaths > DEATHS:
+        if worker.died() >= DEATHS:
             raise SafestitchError(
-                f"the simulator of {self.source.spec.task} crashed {self._deaths} times in a row "
-                f"({worker.ending()}). The seeds of the episodes under way: "
-                f"{sorted(self._seeds_under_way(worker.lanes))[:8]}"
+                f"the simulator of {self.source.spec.task} crashed {DEATHS} times in a row at step "
+                f"{worker.answered} of its episodes ({worker.ending()}). The seeds of the episodes "
+                f"under way: {sorted(self._seeds_under_way(worker.lanes))[:8]}"
             )
         self._restarted[worker.lanes] = True
         self.board.flags[worker.lanes] = 0  # a report that nobody has read is void too
@@ -198,6 +202,9 @@ class _Process:
         self.groups = {g for g, of_group in enumerate(pool.groups) if set(lanes) & set(of_group)}
         self.waiting: list[int] = []
         """Commands that have not been answered, oldest first."""
+        self.answered = 0
+        """Rounds since the process began."""
+        self._deaths = (-1, 0)
         self._start()
 
     def _start(self) -> None:
@@ -233,7 +240,7 @@ class _Process:
 
     def begin(self) -> None:
         """Have all lanes begin the episodes that the board names."""
-        self.waiting = []
+        self.answered = 0
         self._write(BEGIN)
 
     def command(self, group: int) -> None:
@@ -260,7 +267,14 @@ class _Process:
                 size = int.from_bytes(self._exactly(4), "little")
                 raise SafestitchError(self._exactly(size).decode(errors="replace"))
             self.waiting.remove(report[0])
+            self.answered += report[0] == max(self.groups)
         return True
+
+    def died(self) -> int:
+        """Note a death, and return how often in a row it came at the same step."""
+        step, times = self._deaths
+        self._deaths = (self.answered, times + 1 if step == self.answered else 1)
+        return self._deaths[1]
 
     def _exactly(self, size: int) -> bytes:
         content = b""
@@ -274,6 +288,7 @@ class _Process:
     def restart(self) -> None:
         """Replace a dead process; its lanes begin again at the lap that the board names."""
         self.end()
+        self.waiting = []
         self._start()
         self.begin()
 
