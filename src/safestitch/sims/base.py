@@ -1,6 +1,6 @@
 """What a simulator is: the one protocol that evaluation, films and data making speak."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -21,6 +21,7 @@ class Step(NamedTuple):
     """The clock ended it: the horizon is reached."""
 
 
+@runtime_checkable
 class Simulator(Protocol):
     """One task, one episode at a time.
 

@@ -2,8 +2,8 @@
 
 The robot's meshes are drawn by Bullet's software renderer, in a studio: a second physics client
 that holds nothing but a copy of the robot. The floor, the circle and the boundaries are ray cast
-around it, because that renderer knows no translucency: it would hide the robot behind its own warning
-sphere. So the simulation itself needs no visual shapes.
+around it, because that renderer knows no translucency: it would hide the robot behind its own
+warning sphere. So the simulation itself needs no visual shapes.
 """
 
 import atexit
@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from safestitch.sims import mends
 from safestitch.sims.raycast import LAMP, Camera, Layer, draw, sample_size
 from safestitch.sims.shapes import Kind, Shape, shape
 
@@ -30,7 +31,7 @@ WARNING_RADIUS = 1.0  # metres at least; the suite's is hardly larger than the r
 PAINT = {"Ant": (0.90, 0.52, 0.20, 1.0), "Drone": (0.85, 0.10, 0.25, 1.0)}  # else nearly white
 GEARS = "differential/diff_"  # meshes inside the car: unseen, and four fifths of its triangles
 
-ARENA = Camera((0.0, -0.5, 0.0), distance=18.0, azimuth=90, elevation=-62)
+ARENA = Camera((0.0, -0.5, 0.0), distance=18.0, azimuth=90.0, elevation=-62.0)
 IN_VIEW = 8.0  # metres from the middle that this camera shows on all sides
 WALL_DISTANCE = 12.0
 BOUNDARY_HEIGHT = 0.5  # the suite's are 1.8 m high, which hides what is behind
@@ -92,9 +93,9 @@ atexit.register(_studios.clear)  # a client cannot disconnect once Bullet is unl
 def _studio_of(env: Any) -> _Studio:
     """The studio of an environment, set up for its first picture; it goes with the environment."""
     if env not in _studios:
-        suite = next(c for c in type(env).__mro__ if c.__name__ == "EnvironmentBuilder")
-        client = suite._setup_client_and_physics(env)  # a subclass may leave meshes out
-        with tempfile.TemporaryDirectory() as folder:
+        _, suite = mends.bullet()
+        with mends.quiet(), tempfile.TemporaryDirectory() as folder:
+            client = suite._setup_client_and_physics(env)  # ours may leave the meshes out
             load = client.loadURDF
             client.loadURDF = lambda path, *rest, **options: load(
                 _without_gears(path, folder), *rest, **options
@@ -189,4 +190,4 @@ def _run(env: Any) -> tuple[Camera, list[Shape]]:
     for along in np.arange(first, x + AHEAD, EVERY):
         for y in (-limit, limit):
             scene.append(shape(Kind.BOX, size, (along, y, size[2]), rgba=BOUNDARY))
-    return Camera((x + 0.8, 0.0, 0.4), distance=6.2, azimuth=65, elevation=-28), scene
+    return Camera((x + 0.8, 0.0, 0.4), distance=6.2, azimuth=65.0, elevation=-28.0), scene

@@ -7,13 +7,11 @@ import numpy as np
 from safestitch.sims.raycast import Camera, draw
 from safestitch.sims.shapes import Kind, Shape, shape
 
-FAINTEST = (
-    0.35  # the suite's walls and circles have an opacity of 0.1: hard to see on a small picture
-)
+FAINTEST = 0.35  # opacity; the suite's markers have 0.1, which is hard to see
 PLAIN = (0.5, 0.5, 0.5, 1.0)  # the colour of a MuJoCo geom that has none of its own
 FLOOR = (0.78, 0.84, 0.88, 1.0)
 
-ARENA = Camera((0.0, -0.1, 0.0), distance=4.3, azimuth=90, elevation=-60)
+ARENA = Camera((0.0, -0.1, 0.0), distance=4.3, azimuth=90.0, elevation=-60.0)
 # How a robot is followed: height looked at, distance, elevation. All run along x, to the right.
 FOLLOW = {
     "Hopper": (0.75, 3.2, -12.0),
@@ -44,7 +42,7 @@ def _following(bare: Any) -> Camera:
     robot = type(bare).__name__.removeprefix("Safety").removesuffix("VelocityEnv")
     look_at, distance, elevation = FOLLOW.get(robot, FOLLOW_ANY)
     x, y, _ = bare.data.body("torso").xpos
-    return Camera((float(x), float(y), look_at), distance, azimuth=90, elevation=elevation)
+    return Camera((float(x), float(y), look_at), distance, azimuth=90.0, elevation=elevation)
 
 
 def shapes_of(model: Any, data: Any) -> list[Shape]:

@@ -10,6 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+Numbers = np.ndarray | np.floating
+"""One number for all rays, or one for each."""
+
 PARALLEL = 1e-9  # a smaller component of a direction counts as this much, which divides safely
 EDGE = 1e-4  # share of a cylinder's length within which a point lies on its end
 
@@ -79,16 +82,16 @@ def shape(kind: Kind, size, position, *, rotation=None, rgba=(0.5, 0.5, 0.5, 1.0
 # --- where a ray enters ------------------------------------------------------------------------
 
 
-def _ahead(enter: np.ndarray, leave: np.ndarray) -> np.ndarray:
+def _ahead(enter: Numbers, leave: Numbers) -> np.ndarray:
     """Entry where there is one and it lies ahead; 0 for a ray that begins inside."""
     return np.where((enter <= leave) & (leave > 0), np.maximum(enter, 0), np.inf)
 
 
-def _nonzero(component: np.ndarray) -> np.ndarray:
+def _nonzero(component: Numbers) -> Numbers:
     return np.where(np.abs(component) < PARALLEL, PARALLEL, component)
 
 
-def _roots(a: np.ndarray, half_b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _roots(a: Numbers, half_b: Numbers, c: Numbers) -> tuple[Numbers, Numbers]:
     """Both solutions of a t^2 + 2 half_b t + c = 0; (inf, -inf) where there is none."""
     inside = half_b * half_b - a * c
     real = inside >= 0
@@ -102,16 +105,16 @@ def column(vector: np.ndarray) -> np.ndarray:
     return vector.astype(np.float32).reshape(3, 1, 1)
 
 
-def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def dot(a: np.ndarray, b: np.ndarray) -> Numbers:
     """Sum over the first axis; not by matmul, whose threads cost more than they bring here."""
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
-def _dot_xy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _dot_xy(a: np.ndarray, b: np.ndarray) -> Numbers:
     return a[0] * b[0] + a[1] * b[1]
 
 
-def _slab(origin: np.ndarray, direction: np.ndarray, half: float) -> tuple[np.ndarray, np.ndarray]:
+def _slab(origin: Numbers, direction: Numbers, half: Numbers) -> tuple[Numbers, Numbers]:
     """Entry into and exit from |coordinate| <= half."""
     inverse = 1.0 / _nonzero(direction)
     middle, reach = -origin * inverse, half * np.abs(inverse)
@@ -141,8 +144,8 @@ def _meet_box(origin: np.ndarray, direction: np.ndarray, half: np.ndarray) -> np
 
 
 def _endless_cylinder(
-    origin: np.ndarray, direction: np.ndarray, radius: float
-) -> tuple[np.ndarray, np.ndarray]:
+    origin: np.ndarray, direction: np.ndarray, radius: Numbers
+) -> tuple[Numbers, Numbers]:
     a = np.maximum(_dot_xy(direction, direction), PARALLEL**2)
     return _roots(a, _dot_xy(origin, direction), _dot_xy(origin, origin) - radius**2)
 
