@@ -47,8 +47,10 @@ def safety_gymnasium() -> Any:
 def quiet() -> Iterator[None]:
     """Silence what is printed while importing or building.
 
-    pybullet prints its build time from C, gymnasium warns of deprecations of its own. For good:
-    neither package is maintained.
+    pybullet prints its build time from C, gymnasium warns of deprecations of its own. The suite
+    silences Bullet itself, but looks the standard streams up by their C names, which those of a
+    notebook or a test do not have: it is given the original ones. For good: neither package is
+    maintained.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -57,7 +59,11 @@ def quiet() -> Iterator[None]:
     try:
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
-        with warnings.catch_warnings():
+        with (
+            contextlib.redirect_stdout(sys.__stdout__),
+            contextlib.redirect_stderr(sys.__stderr__),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:

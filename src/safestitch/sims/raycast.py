@@ -215,7 +215,7 @@ def _shade(canvas: _Canvas, floor: Shape, casters: Sequence[Shape]) -> None:
     dark = np.zeros(canvas.depth.shape, bool)
     for caster in casters:
         corners = caster.corners
-        heights = np.maximum(up @ (corners - floor.position[:, None]), 0)
+        heights = up @ (corners - floor.position[:, None])
         rows, columns = canvas.covered(corners - np.outer(LAMP, heights / (LAMP @ up)))
         depth = canvas.depth[rows, columns]
         ground = np.isfinite(depth)
