@@ -1,13 +1,16 @@
 """Frames, clips and contact sheets."""
 
+import importlib
 import math
 import os
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from safestitch.records import SafestitchError
+from safestitch.sims import film
 from safestitch.sims.film import (
     FAINT,
     GAP,
@@ -171,3 +174,9 @@ def test_a_contact_sheet_has_rows_and_names():
         contact_sheet({}, columns=2)
     with pytest.raises(SafestitchError, match="0 columns"):
         contact_sheet(named, columns=0)
+
+
+def test_without_pillow_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(SafestitchError, match="pip install 'pillow"):
+        importlib.reload(film)

@@ -150,27 +150,32 @@ def _endless_cylinder(
     return _roots(a, _dot_xy(origin, direction), _dot_xy(origin, origin) - radius**2)
 
 
+def _pipe(
+    origin: np.ndarray, direction: np.ndarray, radius: Numbers, half_length: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Entry into and exit from a cylinder; entry comes after exit for those that miss."""
+    enter, leave = _endless_cylinder(origin, direction, radius)
+    near, far = _slab(origin[2], direction[2], half_length)
+    return np.maximum(enter, near), np.minimum(leave, far)
+
+
 def _meet_cylinder(origin: np.ndarray, direction: np.ndarray, half: np.ndarray) -> np.ndarray:
-    enter, leave = _endless_cylinder(origin, direction, half[0])
-    near, far = _slab(origin[2], direction[2], half[2])
-    return _ahead(np.maximum(enter, near), np.minimum(leave, far))
+    return _ahead(*_pipe(origin, direction, half[0], half[2]))
 
 
 def _meet_capsule(origin: np.ndarray, direction: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """A ray enters the round side or, where that is beyond an end, the ball at that end."""
+    """A cylinder and a ball at either end: in at the first entry, out at the last exit."""
     radius, straight = half[0], half[2] - half[0]
-    enter, leave = _endless_cylinder(origin, direction, radius)
-    side = np.isfinite(enter)
-    height = origin[2] + np.where(side, enter, 0.0) * direction[2]
-    end = np.where(height > 0, straight, -straight)
-    rise = origin[2] - end
-    near, far = _roots(
-        dot(direction, direction),
-        _dot_xy(origin, direction) + rise * direction[2],
-        _dot_xy(origin, origin) + rise * rise - radius**2,
-    )
-    at_an_end = np.abs(height) > straight
-    return _ahead(np.where(at_an_end, near, enter), np.where(at_an_end, far, leave))
+    enter, leave = _pipe(origin, direction, radius, straight)
+    through = enter <= leave
+    enter, leave = np.where(through, enter, np.inf), np.where(through, leave, -np.inf)
+    a = dot(direction, direction)
+    half_b, c = _dot_xy(origin, direction), _dot_xy(origin, origin) - radius**2
+    for end in (-straight, straight):
+        rise = origin[2] - end
+        near, far = _roots(a, half_b + rise * direction[2], c + rise * rise)
+        enter, leave = np.minimum(enter, near), np.maximum(leave, far)
+    return _ahead(enter, leave)
 
 
 _MEETINGS: dict[Kind, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
