@@ -230,3 +230,19 @@ def test_a_runner_stays_in_the_picture():
         simulator.close()
     assert columns == pytest.approx([80, 80, 80], abs=12)
     assert columns[0] == pytest.approx(columns[2], abs=1)
+
+
+@needs_mujoco
+@pytest.mark.parametrize("place", [(0.0, 0.0), (3.0, 0.0), (-2.5, -2.5), (0.0, 9.0), (0.0, -9.0)])
+def test_a_robot_that_strays_stays_in_the_picture(place):
+    simulator = make_simulator("PointCircle1")
+    try:
+        simulator.reset(0)
+        task = simulator.env.task  # type: ignore[attr-defined]
+        task.model.body("agent").pos[:2] += np.array(place) - task.agent.pos[:2]
+        importlib.import_module("mujoco").mj_forward(task.model, task.data)
+        assert task.agent.pos[:2] == pytest.approx(place, abs=0.01)
+        red, green, blue = np.moveaxis(simulator.picture(240, 180).astype(int), 2, 0)
+    finally:
+        simulator.close()
+    assert ((red > green + 60) & (red > blue + 40)).sum() >= 5

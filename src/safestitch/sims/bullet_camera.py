@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from safestitch.sims import mends
-from safestitch.sims.raycast import LAMP, Camera, Layer, draw, sample_size
+from safestitch.sims.raycast import LAMP, Camera, Layer, draw, sample_size, stepped_back
 from safestitch.sims.shapes import Kind, Shape, shape
 
 NEAR, FAR = 0.1, 100.0  # metres from the camera between which the robot is drawn
@@ -177,8 +177,8 @@ def _circle(env: Any) -> tuple[Camera, list[Shape]]:
         rotation = _turned(turn)
         middle = rotation @ (WALL_DISTANCE, 0, high)
         scene.append(shape(Kind.BOX, (0.1, 5, high), middle, rotation=rotation, rgba=WALL))
-    strayed = math.hypot(*env.agent.get_position()[:2]) / IN_VIEW
-    return dataclasses.replace(ARENA, distance=ARENA.distance * max(strayed, 1.0)), scene
+    strayed = math.hypot(*env.agent.get_position()[:2])
+    return stepped_back(ARENA, strayed, IN_VIEW), scene
 
 
 def _run(env: Any) -> tuple[Camera, list[Shape]]:

@@ -57,6 +57,17 @@ class Camera:
         return math.tan(math.radians(self.field_of_view) / 2)
 
 
+def stepped_back(camera: Camera, strayed: float, shown: float) -> Camera:
+    """A camera of an arena that keeps a robot in view.
+
+    Args:
+        camera: As it stands while the robot is where it should be.
+        strayed: Metres of the robot from the middle.
+        shown: Metres around the middle that the camera shows.
+    """
+    return dataclasses.replace(camera, distance=camera.distance * max(strayed / shown, 1.0))
+
+
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """Opaque things that something else has drawn with the same camera."""
