@@ -245,4 +245,5 @@ def test_a_robot_that_strays_stays_in_the_picture(place):
         red, green, blue = np.moveaxis(simulator.picture(240, 180).astype(int), 2, 0)
     finally:
         simulator.close()
-    assert ((red > green + 60) & (red > blue + 40)).sum() >= 5
+    # From 9 m away the robot, 0.2 m wide, is 2 pixels wide.
+    assert ((red > green + 60) & (red > blue + 40)).any()
