@@ -91,6 +91,11 @@ def test_the_robot_stands_where_the_ray_caster_would_put_it(position):
         simulator.close()
 
 
+def reddish(simulator):
+    red, green, blue = np.moveaxis(simulator.picture(WIDTH, HEIGHT).astype(int), 2, 0)
+    return int(((red > green + 40) & (red > blue + 20)).sum())
+
+
 @needs_bullet
 @pytest.mark.parametrize(
     ("task", "within", "beyond"),
@@ -102,16 +107,19 @@ def test_the_robot_stands_where_the_ray_caster_would_put_it(position):
     ],
 )
 def test_breaking_a_rule_is_red(task, within, beyond):
-    reddish = []
+    counts = []
     for position, cost in ((within, 0), (beyond, 1)):
         simulator, _, step = bullet_at(task, position)
         try:
             assert step.cost == cost
-            red, green, blue = np.moveaxis(simulator.picture(WIDTH, HEIGHT).astype(int), 2, 0)
-            reddish.append(((red > green + 40) & (red > blue + 20)).sum())
+            counts.append(reddish(simulator))
+            simulator.reset(0)
+            counts.append(reddish(simulator))
         finally:
             simulator.close()
-    assert reddish[1] > reddish[0] + 10
+    safe, _, unsafe, next_episode = counts
+    assert unsafe > safe + 10
+    assert next_episode < unsafe - 10
 
 
 @needs_bullet

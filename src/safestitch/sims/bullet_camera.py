@@ -151,7 +151,7 @@ def _signs(env: Any) -> list[Shape]:
     heading = shape(
         Kind.BOX, (length / 2 + 0.01, 0.06, 0.02), middle, rotation=_turned(turn), rgba=HEADING
     )
-    if not env.agent._violates_constraints:
+    if env.iteration == 0 or not env.agent._violates_constraints:  # a reset leaves the mark set
         return [heading]
     size = (max(env.agent.size_violation_shape, WARNING_RADIUS),)
     return [heading, shape(Kind.SPHERE, size, position, rgba=WARNING)]
