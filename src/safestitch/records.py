@@ -29,3 +29,15 @@ class Spec:
     """The cost per episode that 100% stands for in `--limits 10%`."""
     action_low: float = -1.0
     action_high: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """How a task is drawn: axis labels, shaded cost zones, a line to compare the path with."""
+
+    x_label: str
+    y_label: str
+    zones: tuple[tuple[float, float, float, float], ...]
+    """Rectangles (x low, x high, y low, y high) where being costs; +-inf reaches the edge."""
+    zone_label: str
+    guide: tuple[tuple[float, float], ...] = ()

@@ -127,23 +127,26 @@ def test_only_affordable_asks_for_the_price():
     assert asked == pytest.approx({"first": 0.3, "again": 0.5, "rising": 0.5, "affordable": 0.4})
 
 
-def asked(bought: float, budget: float, price, floor: float = 0.8, candidates: int = 16) -> float:
-    found = affordable(jnp.float32(bought), jnp.float32(budget), price, floor, candidates)
-    return float(found)
+def asked(bought: float, budget: float, price, floor: float = 0.8) -> float:
+    return float(affordable(jnp.float32(bought), jnp.float32(budget), price, floor))
 
 
-def test_affordable_picks_the_largest_candidate_within_the_price():
-    # Candidates 0.5, 0.6, 0.7, 0.8, 0.9, 1.0 at prices half of that: 0.41 pays for 0.8.
-    assert asked(1.0, 0.41, lambda r: 0.5 * r, floor=0.5, candidates=6) == pytest.approx(0.8)
+# Floor 0.2 of a goal of 1: rewards 0.2, 0.25, .. 1.0, in notches of 0.05.
+@pytest.mark.parametrize(
+    ("budget", "reward"),
+    [(0.41, 0.8), (0.124, 0.2), (0.126, 0.25), (0.2, 0.4), (0.49, 0.95), (0.5, 1.0), (9.0, 1.0)],
+)
+def test_affordable_picks_the_largest_reward_within_the_price(budget, reward):
+    assert asked(1.0, budget, lambda r: 0.5 * r, floor=0.2) == pytest.approx(reward)
 
 
 def test_affordable_includes_the_price_that_equals_the_budget():
-    # Candidates 0.5, 0.75, 1.0; 0.75 costs exactly 0.375.
-    assert asked(1.0, 0.375, lambda r: 0.5 * r, floor=0.5, candidates=3) == pytest.approx(0.75)
+    # A goal of 2, floor 0.5: notches of 1/16, so that 1.5 and its price are exact.
+    assert asked(2.0, 0.75, lambda r: 0.5 * r, floor=0.5) == 1.5
 
 
-def test_affordable_skips_a_dear_candidate_below_a_cheap_one():
-    # Only the middle one is dear: the largest that fits is still the largest.
+def test_affordable_skips_a_dear_reward_below_a_cheap_one():
+    # Only those below are dear: the largest that fits is still the largest.
     assert asked(1.0, 0.5, lambda r: jnp.where(r < 0.9, 1.0, 0.0)) == pytest.approx(1.0)
 
 
@@ -151,23 +154,24 @@ def test_affordable_asks_for_the_floor_when_nothing_fits():
     assert asked(2.0, 0.1, lambda r: jnp.full_like(r, 5.0), floor=0.7) == pytest.approx(1.4)
 
 
-def test_affordable_shows_the_price_every_candidate_from_floor_to_goal():
+def test_affordable_prices_six_rewards():
     seen = []
 
     def price(rewards):
-        seen.append(np.asarray(rewards))
-        return jnp.zeros_like(rewards)
+        seen.extend(np.asarray(rewards).tolist())
+        return 0.5 * rewards
 
-    assert asked(2.0, 0.0, price, floor=0.5, candidates=5) == pytest.approx(2.0)
-    np.testing.assert_allclose(seen[0], [1.0, 1.25, 1.5, 1.75, 2.0], rtol=1e-6)
+    # Notches of 1/16 from 1 to 2: each fourth first, then halfway above 1.5, then below that.
+    assert asked(2.0, 0.77, price, floor=0.5) == pytest.approx(1.5)
+    assert seen == [1.25, 1.5, 1.75, 2.0, 1.625, 1.5625]
 
 
 def test_affordable_with_a_negative_goal():
     # Floor 0.8 of G = -1 lies below it, at -1.2: less reward, not more.
     assert asked(-1.0, 0.1, lambda r: jnp.full_like(r, 5.0)) == pytest.approx(-1.2)
     assert asked(-1.0, 0.1, free) == pytest.approx(-1.0)
-    # Price 2 + r fits 0.9 up to r = -1.1; candidates are -1.2, -1.15, -1.1, -1.05, -1.
-    assert asked(-1.0, 0.9001, lambda r: 2.0 + r, candidates=5) == pytest.approx(-1.1)
+    # Price 2 + r fits 0.9 up to r = -1.1, which is notch 8 of 16 between -1.2 and -1.
+    assert asked(-1.0, 0.9001, lambda r: 2.0 + r) == pytest.approx(-1.1)
 
 
 @given(st.floats(-2, 2, width=32), st.floats(0, 1, width=32), st.floats(0, 1))

@@ -73,13 +73,19 @@ def affordable(
     C_hat: Float[Array, ""],
     price: Callable[[Float[Array, " k"]], Float[Array, " k"]],
     floor: float,
-    candidates: int = 16,
 ) -> Float[Array, ""]:
     """The largest reward in [floor G, G] whose price fits the budget; floor G if none does.
 
     G alone is an optimist: at tight budgets it promises what only luck delivered. The price is the
-    second opinion, and asking again at every step lets spending and state correct both.
+    second opinion, and asking again at every step lets spending and state correct both. Of 16
+    rewards, each fourth is priced at once, as the price need not rise with the reward; the gap
+    above the largest that fits is then halved twice.
     """
     least = bought - (1.0 - floor) * jnp.abs(bought)
-    rewards = least + (bought - least) * jnp.linspace(0.0, 1.0, candidates)
-    return jnp.max(jnp.where(price(rewards) <= C_hat, rewards, least))
+    notch = (bought - least) / 16.0
+    coarse = jnp.array([4.0, 8.0, 12.0, 16.0])
+    fits = jnp.max(jnp.where(price(least + coarse * notch) <= C_hat, coarse, 0.0))
+    for step in (2.0, 1.0):
+        higher = jnp.minimum(fits + step, 16.0)
+        fits = jnp.where(price((least + higher * notch)[None])[0] <= C_hat, higher, fits)
+    return least + fits * notch

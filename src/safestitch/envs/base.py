@@ -9,19 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from safestitch.episodes import Episodes
-from safestitch.records import Spec
-
-
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    """How a task is drawn: axis labels, shaded cost zones, a line to compare the path with."""
-
-    x_label: str
-    y_label: str
-    zones: tuple[tuple[float, float, float, float], ...]
-    """Rectangles (x low, x high, y low, y high) where being costs; +-inf reaches the edge."""
-    zone_label: str
-    guide: tuple[tuple[float, float], ...] = ()
+from safestitch.records import Picture, Spec
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

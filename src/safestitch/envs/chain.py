@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safestitch.envs.base import Picture, Task, roll_behaviours
+from safestitch.envs.base import Task, roll_behaviours
 from safestitch.episodes import Episodes
-from safestitch.records import Spec
+from safestitch.records import Picture, Spec
 
 CELLS = 20
 HALF = CELLS // 2

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safestitch.envs.base import Picture, Task, roll_behaviours, within_cost_range
+from safestitch.envs.base import Task, roll_behaviours, within_cost_range
 from safestitch.episodes import Episodes
-from safestitch.records import Spec
+from safestitch.records import Picture, Spec
 
 STEP_SECONDS = 0.1
 THRUST = 8.0  # m/s^2 at full action, per axis

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from safestitch import runs
 from safestitch.evaluation.limits import PAPER_LIMITS, parse_limit
-from safestitch.evaluation.rollout import rollout, task_of
 from safestitch.evaluation.score import Row, plain, records, rows
+from safestitch.evaluation.simulated import Progress
+from safestitch.evaluation.stage import default_episodes, play, stage_of
 from safestitch.policy import load_policies
 
 __all__ = ["PAPER_LIMITS", "Row", "evaluate_run", "parse_limit", "plain"]
@@ -16,11 +17,24 @@ def evaluate_run(
     directory: Path,
     limits: list[str],
     *,
-    episodes: int = 100,
+    episodes: int | None = None,
     target_reward: float | None = None,
     seed: int = 0,
+    env: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> tuple[list[Row], list[str]]:
     """Roll out all seeds at all limits and write `eval.json`; rows per limit, notes to the user.
+
+    Args:
+        directory: a finished run.
+        limits: a cost per episode such as "20", or a share of the cost range such as "10%".
+        episodes: per seed and limit; 100 on built-in tasks and 20 on simulators unless given.
+        target_reward: reward to ask for; chosen unless given.
+        seed: of the start states.
+        env: the user's own environment, `package.module:function`.
+        workers: simulator processes, one per core unless given; never changes a result.
+        progress: called with (steps taken, episodes finished, episodes in all).
 
     Raises:
         SafestitchError: if a limit cannot be used or the run is not finished.
@@ -28,13 +42,16 @@ def evaluate_run(
     policies = load_policies(directory)
     run = policies.run
     costs = [parse_limit(limit, run.spec.cost_range) for limit in limits]
-    result, _ = rollout(
+    stage = stage_of(run, env)
+    result, _ = play(
         policies,
-        task_of(run),
+        stage,
         costs,
-        episodes,
+        default_episodes(stage, episodes, built_in=100, simulated=20),
         target_reward=target_reward,
         seed=seed,
+        workers=workers,
+        progress=progress,
     )
     found = records(run, costs, result)
     runs.write_json(directory / runs.EVAL, [dataclasses.asdict(record) for record in found])

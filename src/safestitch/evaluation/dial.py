@@ -9,32 +9,45 @@ from typing import Any
 import numpy as np
 
 from safestitch import runs
-from safestitch.envs import Picture
-from safestitch.evaluation.rollout import Paths, rollout, task_of
+from safestitch.evaluation.rollout import Paths
 from safestitch.evaluation.score import plain, rows
+from safestitch.evaluation.simulated import Progress
+from safestitch.evaluation.stage import DRAWN, default_episodes, play, stage_of
 from safestitch.policy import load_policies
-from safestitch.records import RunError
+from safestitch.records import Picture, RunError
+from safestitch.sims.pool import Source
+from safestitch.sims.scenery import picture_of
 
 STEPS = 21
 """Limits on the dial: 0, 5, .. 100% of the cost range."""
-DRAWN = 3
-"""Episodes drawn per limit."""
 
 
-def dial_run(directory: Path, *, episodes: int = 50, seed: int = 0) -> dict[str, Any]:
+def dial_run(
+    directory: Path,
+    *,
+    episodes: int | None = None,
+    seed: int = 0,
+    env: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     """Everything the report page shows, as plain values; also written to `dial.json`.
+
+    Episodes are per seed and limit: 50 on built-in tasks and 5 on simulators unless given.
 
     Raises:
         RunError: if the run is not finished or cannot be written.
     """
     policies = load_policies(directory)
-    run, task = policies.run, task_of(policies.run)
+    run, stage = policies.run, stage_of(policies.run, env)
+    episodes = default_episodes(stage, episodes, built_in=50, simulated=5)
     limits = [run.spec.cost_range * i / (STEPS - 1) for i in range(STEPS)]
-    result, paths = rollout(policies, task, limits, episodes, seed=seed)
+    result, paths = play(policies, stage, limits, episodes, seed=seed, progress=progress)
+    optimum = None if isinstance(stage, Source) else stage.optimum
+    picture = picture_of(stage.spec.task) if isinstance(stage, Source) else stage.picture
     dial = [
         {
             **plain(row),
-            "optimum": task.optimum(row.limit) if task.optimum else None,
+            "optimum": optimum(row.limit) if optimum else None,
             "paths": _drawn(paths, i),
         }
         for i, row in enumerate(rows(run, limits, result))
@@ -51,7 +64,7 @@ def dial_run(directory: Path, *, episodes: int = 50, seed: int = 0) -> dict[str,
         "horizon": run.spec.horizon,
         "dial": dial,
         "table": table,
-        "picture": _picture(task.picture),
+        "picture": _picture(picture),
         "frontier": {"costs": summary["frontier_costs"], "rewards": summary["frontier_rewards"]},
         "data": {
             "source": run.data_source,
@@ -104,14 +117,15 @@ def _finite(value: float) -> float | None:
 
 def _drawn(paths: Paths, limit: int) -> list[dict[str, Any]]:
     """The first episodes of the first seed, rounded: a page is to look at."""
-    return [
-        {
-            "x": np.round(paths.positions[0, limit, e, :, 0].astype(float), 3).tolist(),
-            "y": np.round(paths.positions[0, limit, e, :, 1].astype(float), 3).tolist(),
-            "cost": paths.costs[0, limit, e].astype(float).tolist(),
-        }
-        for e in range(min(DRAWN, paths.costs.shape[2]))
-    ]
+    drawn = []
+    for e in range(min(DRAWN, paths.costs.shape[2])):
+        positions = paths.positions[0, limit, e].astype(float)
+        known = np.isfinite(positions).all(1)  # not after an early end, nor in unknown places
+        if known.any():
+            x, y = np.round(positions[known].T, 3).tolist()
+            cost = paths.costs[0, limit, e][known].astype(float).tolist()
+            drawn.append({"x": x, "y": y, "cost": cost})
+    return drawn
 
 
 def _picture(picture: Picture) -> dict[str, Any]:

@@ -9,10 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from safestitch.algos.base import Request
-from safestitch.envs import TASKS, Task
+from safestitch.envs import Task
 from safestitch.policy import Policies
-from safestitch.records import SafestitchError
-from safestitch.runs import Run
 
 
 class Rollout(NamedTuple):
@@ -27,20 +25,6 @@ class Paths(NamedTuple):
 
     positions: Float[np.ndarray, "s l e t 2"]
     costs: Float[np.ndarray, "s l e t"]
-
-
-def task_of(run: Run) -> Task:
-    """The task a run can be rolled out on.
-
-    Raises:
-        SafestitchError: if the run was trained on data without a simulator.
-    """
-    if run.spec.task in TASKS:
-        return TASKS[run.spec.task]
-    raise SafestitchError(
-        f"'{run.spec.task}' has no simulator, so it cannot be rolled out (built-in tasks: "
-        f"{', '.join(TASKS)}). Act with it through safestitch.load(RUN).start(limit)"
-    )
 
 
 def episode_keys(seed: int, episodes: int) -> Key[Array, " e"]:
