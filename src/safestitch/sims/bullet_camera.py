@@ -17,7 +17,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from safestitch.sims.raycast import LAMP, Camera, Layer, draw, sample_size
+from safestitch.sims import mends
+from safestitch.sims.raycast import LAMP, Camera, Layer, draw, sample_size, stepped_back
 from safestitch.sims.shapes import Kind, Shape, shape
 
 NEAR, FAR = 0.1, 100.0  # metres from the camera between which the robot is drawn
@@ -30,7 +31,7 @@ WARNING_RADIUS = 1.0  # metres at least; the suite's is hardly larger than the r
 PAINT = {"Ant": (0.90, 0.52, 0.20, 1.0), "Drone": (0.85, 0.10, 0.25, 1.0)}  # else nearly white
 GEARS = "differential/diff_"  # meshes inside the car: unseen, and four fifths of its triangles
 
-ARENA = Camera((0.0, -0.5, 0.0), distance=18.0, azimuth=90, elevation=-62)
+ARENA = Camera((0.0, -0.5, 0.0), distance=18.0, azimuth=90.0, elevation=-62.0)
 IN_VIEW = 8.0  # metres from the middle that this camera shows on all sides
 WALL_DISTANCE = 12.0
 BOUNDARY_HEIGHT = 0.5  # the suite's are 1.8 m high, which hides what is behind
@@ -92,9 +93,9 @@ atexit.register(_studios.clear)  # a client cannot disconnect once Bullet is unl
 def _studio_of(env: Any) -> _Studio:
     """The studio of an environment, set up for its first picture; it goes with the environment."""
     if env not in _studios:
-        suite = next(c for c in type(env).__mro__ if c.__name__ == "EnvironmentBuilder")
-        client = suite._setup_client_and_physics(env)  # a subclass may leave meshes out
-        with tempfile.TemporaryDirectory() as folder:
+        _, suite = mends.bullet()
+        with mends.quiet(), tempfile.TemporaryDirectory() as folder:
+            client = suite._setup_client_and_physics(env)  # ours may leave the meshes out
             load = client.loadURDF
             client.loadURDF = lambda path, *rest, **options: load(
                 _without_gears(path, folder), *rest, **options
@@ -150,7 +151,7 @@ def _signs(env: Any) -> list[Shape]:
     heading = shape(
         Kind.BOX, (length / 2 + 0.01, 0.06, 0.02), middle, rotation=_turned(turn), rgba=HEADING
     )
-    if not env.agent._violates_constraints:
+    if env.iteration == 0 or not env.agent._violates_constraints:  # a reset leaves the mark set
         return [heading]
     size = (max(env.agent.size_violation_shape, WARNING_RADIUS),)
     return [heading, shape(Kind.SPHERE, size, position, rgba=WARNING)]
@@ -176,8 +177,8 @@ def _circle(env: Any) -> tuple[Camera, list[Shape]]:
         rotation = _turned(turn)
         middle = rotation @ (WALL_DISTANCE, 0, high)
         scene.append(shape(Kind.BOX, (0.1, 5, high), middle, rotation=rotation, rgba=WALL))
-    strayed = math.hypot(*env.agent.get_position()[:2]) / IN_VIEW
-    return dataclasses.replace(ARENA, distance=ARENA.distance * max(strayed, 1.0)), scene
+    strayed = math.hypot(*env.agent.get_position()[:2])
+    return stepped_back(ARENA, strayed, IN_VIEW), scene
 
 
 def _run(env: Any) -> tuple[Camera, list[Shape]]:
@@ -189,4 +190,4 @@ def _run(env: Any) -> tuple[Camera, list[Shape]]:
     for along in np.arange(first, x + AHEAD, EVERY):
         for y in (-limit, limit):
             scene.append(shape(Kind.BOX, size, (along, y, size[2]), rgba=BOUNDARY))
-    return Camera((x + 0.8, 0.0, 0.4), distance=6.2, azimuth=65, elevation=-28), scene
+    return Camera((x + 0.8, 0.0, 0.4), distance=6.2, azimuth=65.0, elevation=-28.0), scene

@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
 
 from safestitch.files import write_atomic
 from safestitch.records import SafestitchError
+
+try:
+    from PIL import Image, ImageDraw, ImageFont
+except ModuleNotFoundError:
+    raise SafestitchError("pictures need Pillow: pip install 'pillow>=10.1'") from None
 
 STRIP = 44  # pixels of caption below a picture
 GAP = 4  # pixels between pictures

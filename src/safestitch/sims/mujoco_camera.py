@@ -1,19 +1,19 @@
 """Pictures of Safety-Gymnasium's tasks. A picture reads the simulation and leaves it alone."""
 
+import math
 from typing import Any
 
 import numpy as np
 
-from safestitch.sims.raycast import Camera, draw
+from safestitch.sims.raycast import Camera, draw, stepped_back
 from safestitch.sims.shapes import Kind, Shape, shape
 
-FAINTEST = (
-    0.35  # the suite's walls and circles have an opacity of 0.1: hard to see on a small picture
-)
+FAINTEST = 0.35  # opacity; the suite's markers have 0.1, which is hard to see
 PLAIN = (0.5, 0.5, 0.5, 1.0)  # the colour of a MuJoCo geom that has none of its own
 FLOOR = (0.78, 0.84, 0.88, 1.0)
 
-ARENA = Camera((0.0, -0.1, 0.0), distance=4.3, azimuth=90, elevation=-60)
+ARENA = Camera((0.0, -0.1, 0.0), distance=4.3, azimuth=90.0, elevation=-60.0)
+IN_VIEW = 1.6  # metres from the middle that this camera shows on all sides
 # How a robot is followed: height looked at, distance, elevation. All run along x, to the right.
 FOLLOW = {
     "Hopper": (0.75, 3.2, -12.0),
@@ -35,16 +35,17 @@ def picture(env: Any, width: int, height: int) -> np.ndarray:
     """
     bare = env.unwrapped
     arena = getattr(bare, "task", None)  # the Circle tasks keep the simulation there
-    world = bare if arena is None else arena
-    camera = ARENA if arena is not None else _following(bare)
-    return draw(shapes_of(world.model, world.data), camera, width, height)
+    if arena is None:
+        return draw(shapes_of(bare.model, bare.data), _following(bare), width, height)
+    camera = stepped_back(ARENA, math.hypot(*arena.agent.pos[:2]), IN_VIEW)
+    return draw(shapes_of(arena.model, arena.data), camera, width, height)
 
 
 def _following(bare: Any) -> Camera:
     robot = type(bare).__name__.removeprefix("Safety").removesuffix("VelocityEnv")
     look_at, distance, elevation = FOLLOW.get(robot, FOLLOW_ANY)
     x, y, _ = bare.data.body("torso").xpos
-    return Camera((float(x), float(y), look_at), distance, azimuth=90, elevation=elevation)
+    return Camera((float(x), float(y), look_at), distance, azimuth=90.0, elevation=elevation)
 
 
 def shapes_of(model: Any, data: Any) -> list[Shape]:

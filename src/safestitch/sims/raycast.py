@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from safestitch.sims.shapes import Kind, Shape, column, dot
+from safestitch.sims.shapes import Kind, Numbers, Shape, column, dot
 
 LAMP = np.array([0.35, -0.45, 0.82]) / np.linalg.norm([0.35, -0.45, 0.82])  # towards the lamp
 AMBIENT = 0.45  # the rest of the light, 0.55, comes from the lamp
@@ -37,7 +37,7 @@ class Camera:
     field_of_view: float = 45.0
     """Degrees from the lower to the upper edge of the picture."""
 
-    @property
+    @functools.cached_property
     def axes(self) -> np.ndarray:
         """Rows: forward, right and up, as unit vectors of the world."""
         az, el = math.radians(self.azimuth), math.radians(self.elevation)
@@ -46,7 +46,7 @@ class Camera:
         up = (-math.sin(el) * math.cos(az), -math.sin(el) * math.sin(az), math.cos(el))
         return np.array([forward, right, up])
 
-    @property
+    @functools.cached_property
     def eye(self) -> np.ndarray:
         """Where it stands."""
         return np.asarray(self.look_at, float) - self.distance * self.axes[0]
@@ -55,6 +55,17 @@ class Camera:
     def slope(self) -> float:
         """Tangent of half the field of view: half a picture's height at depth 1."""
         return math.tan(math.radians(self.field_of_view) / 2)
+
+
+def stepped_back(camera: Camera, strayed: float, shown: float) -> Camera:
+    """A camera of an arena that keeps a robot in view.
+
+    Args:
+        camera: As it stands while the robot is where it should be.
+        strayed: Metres of the robot from the middle.
+        shown: Metres around the middle that the camera shows.
+    """
+    return dataclasses.replace(camera, distance=camera.distance * max(strayed / shown, 1.0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +216,7 @@ def _seen_from(shape: Shape, eye: np.ndarray, rays: np.ndarray) -> tuple[np.ndar
     return origin, np.stack([dot(axis, rays) for axis in shape.rotation.T.astype(np.float32)])
 
 
-def _light(cosine: np.ndarray) -> np.ndarray:
+def _light(cosine: Numbers) -> Numbers:
     return AMBIENT + (1 - AMBIENT) * np.maximum(cosine, 0)
 
 
@@ -215,7 +226,7 @@ def _shade(canvas: _Canvas, floor: Shape, casters: Sequence[Shape]) -> None:
     dark = np.zeros(canvas.depth.shape, bool)
     for caster in casters:
         corners = caster.corners
-        heights = np.maximum(up @ (corners - floor.position[:, None]), 0)
+        heights = up @ (corners - floor.position[:, None])
         rows, columns = canvas.covered(corners - np.outer(LAMP, heights / (LAMP @ up)))
         depth = canvas.depth[rows, columns]
         ground = np.isfinite(depth)

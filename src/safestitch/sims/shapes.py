@@ -10,6 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+Numbers = np.ndarray | np.floating
+"""One number for all rays, or one for each."""
+
 PARALLEL = 1e-9  # a smaller component of a direction counts as this much, which divides safely
 EDGE = 1e-4  # share of a cylinder's length within which a point lies on its end
 
@@ -79,16 +82,16 @@ def shape(kind: Kind, size, position, *, rotation=None, rgba=(0.5, 0.5, 0.5, 1.0
 # --- where a ray enters ------------------------------------------------------------------------
 
 
-def _ahead(enter: np.ndarray, leave: np.ndarray) -> np.ndarray:
+def _ahead(enter: Numbers, leave: Numbers) -> np.ndarray:
     """Entry where there is one and it lies ahead; 0 for a ray that begins inside."""
     return np.where((enter <= leave) & (leave > 0), np.maximum(enter, 0), np.inf)
 
 
-def _nonzero(component: np.ndarray) -> np.ndarray:
+def _nonzero(component: Numbers) -> Numbers:
     return np.where(np.abs(component) < PARALLEL, PARALLEL, component)
 
 
-def _roots(a: np.ndarray, half_b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _roots(a: Numbers, half_b: Numbers, c: Numbers) -> tuple[Numbers, Numbers]:
     """Both solutions of a t^2 + 2 half_b t + c = 0; (inf, -inf) where there is none."""
     inside = half_b * half_b - a * c
     real = inside >= 0
@@ -102,16 +105,16 @@ def column(vector: np.ndarray) -> np.ndarray:
     return vector.astype(np.float32).reshape(3, 1, 1)
 
 
-def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def dot(a: np.ndarray, b: np.ndarray) -> Numbers:
     """Sum over the first axis; not by matmul, whose threads cost more than they bring here."""
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
-def _dot_xy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _dot_xy(a: np.ndarray, b: np.ndarray) -> Numbers:
     return a[0] * b[0] + a[1] * b[1]
 
 
-def _slab(origin: np.ndarray, direction: np.ndarray, half: float) -> tuple[np.ndarray, np.ndarray]:
+def _slab(origin: Numbers, direction: Numbers, half: Numbers) -> tuple[Numbers, Numbers]:
     """Entry into and exit from |coordinate| <= half."""
     inverse = 1.0 / _nonzero(direction)
     middle, reach = -origin * inverse, half * np.abs(inverse)
@@ -141,33 +144,38 @@ def _meet_box(origin: np.ndarray, direction: np.ndarray, half: np.ndarray) -> np
 
 
 def _endless_cylinder(
-    origin: np.ndarray, direction: np.ndarray, radius: float
-) -> tuple[np.ndarray, np.ndarray]:
+    origin: np.ndarray, direction: np.ndarray, radius: Numbers
+) -> tuple[Numbers, Numbers]:
     a = np.maximum(_dot_xy(direction, direction), PARALLEL**2)
     return _roots(a, _dot_xy(origin, direction), _dot_xy(origin, origin) - radius**2)
 
 
+def _pipe(
+    origin: np.ndarray, direction: np.ndarray, radius: Numbers, half_length: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Entry into and exit from a cylinder; entry comes after exit for those that miss."""
+    enter, leave = _endless_cylinder(origin, direction, radius)
+    near, far = _slab(origin[2], direction[2], half_length)
+    return np.maximum(enter, near), np.minimum(leave, far)
+
+
 def _meet_cylinder(origin: np.ndarray, direction: np.ndarray, half: np.ndarray) -> np.ndarray:
-    enter, leave = _endless_cylinder(origin, direction, half[0])
-    near, far = _slab(origin[2], direction[2], half[2])
-    return _ahead(np.maximum(enter, near), np.minimum(leave, far))
+    return _ahead(*_pipe(origin, direction, half[0], half[2]))
 
 
 def _meet_capsule(origin: np.ndarray, direction: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """A ray enters the round side or, where that is beyond an end, the ball at that end."""
+    """A cylinder and a ball at either end: in at the first entry, out at the last exit."""
     radius, straight = half[0], half[2] - half[0]
-    enter, leave = _endless_cylinder(origin, direction, radius)
-    side = np.isfinite(enter)
-    height = origin[2] + np.where(side, enter, 0.0) * direction[2]
-    end = np.where(height > 0, straight, -straight)
-    rise = origin[2] - end
-    near, far = _roots(
-        dot(direction, direction),
-        _dot_xy(origin, direction) + rise * direction[2],
-        _dot_xy(origin, origin) + rise * rise - radius**2,
-    )
-    at_an_end = np.abs(height) > straight
-    return _ahead(np.where(at_an_end, near, enter), np.where(at_an_end, far, leave))
+    enter, leave = _pipe(origin, direction, radius, straight)
+    through = enter <= leave
+    enter, leave = np.where(through, enter, np.inf), np.where(through, leave, -np.inf)
+    a = dot(direction, direction)
+    half_b, c = _dot_xy(origin, direction), _dot_xy(origin, origin) - radius**2
+    for end in (-straight, straight):
+        rise = origin[2] - end
+        near, far = _roots(a, half_b + rise * direction[2], c + rise * rise)
+        enter, leave = np.minimum(enter, near), np.maximum(leave, far)
+    return _ahead(enter, leave)
 
 
 _MEETINGS: dict[Kind, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
