@@ -138,7 +138,9 @@ def test_a_killed_worker_is_replaced_and_nothing_changes(moments):
 
 def test_a_simulator_that_always_crashes_is_given_up():
     with Pool(source("dies"), lanes=2, laps=1, workers=1) as pool:
-        with pytest.raises(SafestitchError, match=r"crashed 3 times in a row at step 2.*exit code 9"):
+        with pytest.raises(
+            SafestitchError, match=r"crashed 3 times in a row at step 2.*exit code 9"
+        ):
             play(pool, np.array([[41], [42]]))
         processes = pool.processes
     assert not any(psutil.pid_exists(pid) for pid in processes)

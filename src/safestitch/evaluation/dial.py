@@ -43,7 +43,6 @@ def dial_run(
     limits = [run.spec.cost_range * i / (STEPS - 1) for i in range(STEPS)]
     result, paths = play(policies, stage, limits, episodes, seed=seed, progress=progress)
     optimum = None if isinstance(stage, Source) else stage.optimum
-    picture = picture_of(stage.spec.task) if isinstance(stage, Source) else stage.picture
     dial = [
         {
             **plain(row),
@@ -52,19 +51,24 @@ def dial_run(
         }
         for i, row in enumerate(rows(run, limits, result))
     ]
+    picture = picture_of(stage.spec.task) if isinstance(stage, Source) else stage.picture
+    page = {**_facts(run, directory), "episodes": episodes, "dial": dial}
+    page["picture"] = _picture(picture)
+    runs.write_json(directory / runs.DIAL, page)
+    return page
+
+
+def _facts(run: runs.Run, directory: Path) -> dict[str, Any]:
+    """What the page shows beside the dial."""
     summary = run.data_summary
     stored = directory / runs.ROWS
-    table = runs.read_json(stored) if stored.exists() else []
-    page = {
+    return {
         "task": run.spec.task,
         "algorithm": run.algorithm,
         "seeds": run.seeds,
-        "episodes": episodes,
         "cost_range": run.spec.cost_range,
         "horizon": run.spec.horizon,
-        "dial": dial,
-        "table": table,
-        "picture": _picture(picture),
+        "table": runs.read_json(stored) if stored.exists() else [],
         "frontier": {"costs": summary["frontier_costs"], "rewards": summary["frontier_rewards"]},
         "data": {
             "source": run.data_source,
@@ -81,8 +85,6 @@ def dial_run(
             f"safestitch report {directory}",
         ],
     }
-    runs.write_json(directory / runs.DIAL, page)
-    return page
 
 
 def learning_curves(directory: Path, points: int = 200) -> list[dict[str, Any]]:
