@@ -146,13 +146,14 @@ def test_a_simulator_that_always_crashes_is_given_up():
     assert not any(psutil.pid_exists(pid) for pid in processes)
 
 
-def test_no_worker_outlives_a_master_that_is_killed(tmp_path):
+def test_no_worker_outlives_a_master_that_is_killed():
     program = f"""
 import sys, time, numpy as np
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from safestitch.records import Spec
 from safestitch.sims.pool import Pool, Source
-pool = Pool(Source(Spec("x", 3, 1, 12, 0.0), "own_environments:corridor"), lanes=4, laps=1, workers=2)
+source = Source(Spec("x", 3, 1, 12, 0.0), "own_environments:corridor")
+pool = Pool(source, lanes=4, laps=1, workers=2)
 pool.begin(np.zeros((4, 1), np.int64))
 pool.receive(0)
 print(*pool.processes, flush=True)

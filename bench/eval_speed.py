@@ -1,0 +1,133 @@
+"""Steps per second of an evaluation with a GAS policy, against the simulator's own rate.
+
+    python bench/eval_speed.py [--tasks BallRun ..] [--seconds 4]
+
+Raw is the original package in one process, made by its own `make` with all its wrappers, replaying
+the very actions of the evaluation from the same seeds: the same physics. Its rate counts steps
+alone, no resets. Rates of both are taken in turns, and the median of the paired ratios is shown.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from _results import finish, show
+from _simulated import policies_for
+
+from safestitch.catalog import Entry, catalog, get_entry
+from safestitch.evaluation import simulated
+from safestitch.policy import Policies
+from safestitch.sims import mends
+from safestitch.sims.pool import Pool, Source
+
+ROUNDS = 3
+
+
+def recorded(policies: Policies, entry: Entry, episodes: int) -> dict[int, np.ndarray]:
+    """Episode seed -> the actions that the evaluation takes in it."""
+    taken: dict[int, list] = {lane: [] for lane in range(episodes)}
+
+    class Recording(Pool):
+        def send(self, group: int, actions: np.ndarray) -> None:
+            for lane, action in zip(self.groups[group], actions, strict=True):
+                if not self._idle[lane]:
+                    taken[int(lane)].append(action)
+            super().send(group, actions)
+
+    simulated.Pool = Recording
+    try:
+        simulated.simulate(policies, Source(entry.spec), [0.5 * entry.cost_range], episodes)
+    finally:
+        simulated.Pool = Pool
+    seeds = simulated.episode_seeds(0, episodes)
+    return {int(seed): np.stack(taken[lane]) for lane, seed in enumerate(seeds)}
+
+
+def original(entry: Entry) -> Iterator:
+    """The package's own environment: yields a function that begins an episode, and one that steps."""
+    if entry.suite == "bullet":
+        env = mends.bullet()[0].make(entry.env_id)
+    else:
+        env = mends.safety_gymnasium().make(entry.env_id)
+
+    def begin(seed: int) -> None:
+        np.random.seed(seed)  # noqa: NPY002 (what bullet draws from)
+        env.reset(seed=seed)
+
+    yield begin, env.step
+    env.close()
+
+
+def raw_rate(entry: Entry, episodes: dict[int, np.ndarray], seconds: float) -> tuple[float, float]:
+    """Steps per second without and with resets."""
+    with mends.quiet():
+        ((begin, step), *_) = original(entry)
+        begin(0)
+        steps, stepping, whole = 0, 0.0, time.perf_counter()
+        while stepping < seconds:
+            for seed, actions in episodes.items():
+                begin(seed)
+                started = time.perf_counter()
+                for action in actions:
+                    step(action)
+                stepping += time.perf_counter() - started
+                steps += len(actions)
+                if stepping > seconds:
+                    break
+        whole = time.perf_counter() - whole
+    return steps / stepping, steps / whole
+
+
+def evaluation_rate(policies: Policies, entry: Entry, episodes: int) -> float:
+    """Steps per second between the first tenth and the end: starting the workers is left out."""
+    marks: list[tuple[int, float]] = []
+
+    def mark(steps: int, finished: int, total: int) -> None:  # noqa: ARG001
+        marks.append((steps, time.perf_counter()))
+
+    limits = [share * entry.cost_range for share in (0.1, 0.2, 0.3, 0.7, 0.8, 0.9)]
+    source = Source(entry.spec)
+    simulated.simulate(policies, source, limits, episodes, progress=mark)
+    first = next(m for m in marks if m[0] > marks[-1][0] / 10)
+    return (marks[-1][0] - first[0]) / (marks[-1][1] - first[1])
+
+
+def measured(entry: Entry, seconds: float) -> dict:
+    policies = policies_for(entry.task)
+    actions = recorded(policies, entry, 4)
+    rate = raw_rate(entry, actions, 0.3)[0]
+    per_episode = np.mean([len(a) for a in actions.values()])
+    episodes = max(6, round(seconds * 1.7 * rate / per_episode / 6))
+    pairs = []
+    for _ in range(ROUNDS):
+        raw, with_resets = raw_rate(entry, actions, seconds / 2)
+        pairs.append((evaluation_rate(policies, entry, episodes), raw, with_resets))
+    ratios = [evaluation / raw for evaluation, raw, _ in pairs]
+    best = pairs[int(np.argsort(ratios)[len(ratios) // 2])]
+    return {
+        "task": entry.task,
+        "raw steps/s": best[1],
+        "raw with resets": best[2],
+        "evaluation steps/s": best[0],
+        "ratio": float(np.median(ratios)),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", nargs="+", default=list(catalog()))
+    parser.add_argument("--seconds", type=float, default=4.0)
+    options = parser.parse_args()
+    rows = []
+    for task in options.tasks:
+        rows.append(measured(get_entry(task), options.seconds))
+        print(rows[-1], flush=True)
+    show("evaluation against the raw simulator; two cores make 2.0 the ideal", rows)
+    finish(tasks=rows)
+
+
+if __name__ == "__main__":
+    main()
