@@ -9,7 +9,7 @@ alone, no resets. Rates of both are taken in turns, and the median of the paired
 
 import argparse
 import time
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from _results import finish, show
@@ -44,38 +44,32 @@ def recorded(policies: Policies, entry: Entry, episodes: int) -> dict[int, np.nd
     return {int(seed): np.stack(taken[lane]) for lane, seed in enumerate(seeds)}
 
 
-def original(entry: Entry) -> Iterator:
-    """The package's own environment: yields a function that begins an episode, and one that steps."""
+def original(entry: Entry) -> Any:
+    """The package's own environment, with all its wrappers."""
     if entry.suite == "bullet":
-        env = mends.bullet()[0].make(entry.env_id)
-    else:
-        env = mends.safety_gymnasium().make(entry.env_id)
-
-    def begin(seed: int) -> None:
-        np.random.seed(seed)  # noqa: NPY002 (what bullet draws from)
-        env.reset(seed=seed)
-
-    yield begin, env.step
-    env.close()
+        return mends.bullet()[0].make(entry.env_id)
+    return mends.safety_gymnasium().make(entry.env_id)
 
 
 def raw_rate(entry: Entry, episodes: dict[int, np.ndarray], seconds: float) -> tuple[float, float]:
     """Steps per second without and with resets."""
     with mends.quiet():
-        ((begin, step), *_) = original(entry)
-        begin(0)
+        env = original(entry)
+        env.reset(seed=0)
         steps, stepping, whole = 0, 0.0, time.perf_counter()
         while stepping < seconds:
             for seed, actions in episodes.items():
-                begin(seed)
+                np.random.seed(seed)  # noqa: NPY002 (what bullet draws from)
+                env.reset(seed=seed)
                 started = time.perf_counter()
                 for action in actions:
-                    step(action)
+                    env.step(action)
                 stepping += time.perf_counter() - started
                 steps += len(actions)
                 if stepping > seconds:
                     break
         whole = time.perf_counter() - whole
+        env.close()
     return steps / stepping, steps / whole
 
 

@@ -1,4 +1,4 @@
-"""A worker killed in mid-evaluation, again and again: the result must be that of an undisturbed one.
+"""A worker killed in mid-evaluation, again and again: the result equals the undisturbed one.
 
 python bench/kill_worker.py [--task BallCircle] [--kills 20]
 """

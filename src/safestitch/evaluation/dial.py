@@ -1,5 +1,6 @@
 """The limit dial: a run asked for every limit from 0 to 100%, as the data of its report page."""
 
+import base64
 import csv
 import dataclasses
 import math
@@ -14,7 +15,7 @@ from safestitch.evaluation.score import plain, rows
 from safestitch.evaluation.simulated import Progress
 from safestitch.evaluation.stage import DRAWN, default_episodes, play, stage_of
 from safestitch.policy import load_policies
-from safestitch.records import Picture, RunError
+from safestitch.records import Picture, RunError, SafestitchError
 from safestitch.sims.pool import Source
 from safestitch.sims.scenery import picture_of
 
@@ -54,8 +55,20 @@ def dial_run(
     picture = picture_of(stage.spec.task) if isinstance(stage, Source) else stage.picture
     page = {**_facts(run, directory), "episodes": episodes, "dial": dial}
     page["picture"] = _picture(picture)
+    page["still"] = _still(directory, env) if isinstance(stage, Source) else None
     runs.write_json(directory / runs.DIAL, page)
     return page
+
+
+def _still(directory: Path, env: str | None) -> str | None:
+    """A picture at three limits to put into the page; none where it cannot be drawn."""
+    try:
+        from safestitch.evaluation.watching import still  # noqa: PLC0415 (needs Pillow, an extra)
+
+        content = still(directory, ["10%", "50%", "90%"], env)
+    except (ImportError, SafestitchError):  # an environment of one's own need not draw itself
+        return None
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
 
 
 def _facts(run: runs.Run, directory: Path) -> dict[str, Any]:

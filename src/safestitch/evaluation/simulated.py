@@ -13,7 +13,7 @@ from safestitch.algos.base import Request
 from safestitch.catalog import get_entry
 from safestitch.evaluation.rollout import Paths, Rollout
 from safestitch.policy import Policies
-from safestitch.sims.pool import BEGUN, TERMINATED, TRUNCATED, Outcome, Pool, Source
+from safestitch.sims.pool import BEGUN, IDLE, TERMINATED, TRUNCATED, Outcome, Pool, Source
 
 LANES = {"bullet": 32, "mujoco": 128}
 """Episodes under way at once, over all seeds. More lanes make acting cheaper per step, fewer keep
@@ -105,12 +105,14 @@ class Tally:
     def add(self, outcome: Outcome, positions: np.ndarray) -> None:
         """Take in what a group of lanes brought."""
         lanes, flags = outcome.lanes, outcome.flags
-        stepped = (self.time[lanes] >= 0) & ~outcome.restarted & (self.lap[lanes] < self.laps)
+        ended = (flags & (TERMINATED | TRUNCATED)) > 0
+        idle = ((flags & IDLE) > 0) & ~ended
+        stepped = (self.time[lanes] >= 0) & ~outcome.restarted & ~idle
         self.sums[:, lanes] += np.where(stepped, (outcome.rewards, outcome.costs), 0.0)
         self.steps += int(stepped.sum())
         if self.drawn:
             self._draw(lanes[stepped], outcome.costs[stepped], positions)
-        for lane in lanes[stepped & ((flags & (TERMINATED | TRUNCATED)) > 0)]:
+        for lane in lanes[stepped & ended]:
             number = self.which[lane, self.lap[lane]]
             self.found[:, self.of_seed[lane], number] = self.sums[:, lane]
             self.lap[lane] += 1
@@ -119,11 +121,6 @@ class Tally:
         begun = lanes[(flags & BEGUN) > 0]
         self.sums[:, begun] = 0.0
         self.time[begun] = 0
-
-    @property
-    def laps(self) -> int:
-        """Episodes of a lane."""
-        return self.which.shape[1]
 
     def _draw(self, lanes: np.ndarray, costs: np.ndarray, positions: np.ndarray) -> None:
         for lane, cost in zip(lanes, costs, strict=True):

@@ -12,7 +12,7 @@ from safestitch.evaluation.stage import stage_of
 from safestitch.policy import Session, load
 from safestitch.records import SafestitchError
 from safestitch.sims import Simulator, make_own, make_simulator
-from safestitch.sims.film import Caption, frame, write_gif, write_png
+from safestitch.sims.film import Caption, frame, png, write_gif, write_png
 from safestitch.sims.pool import Source
 
 FPS = 20.0
@@ -81,6 +81,16 @@ def watch(
             write_png(out, _still(panels, horizon // 2, size))
         else:
             write_gif(out, list(_frames(panels, every, size, horizon, progress)), FPS)
+    finally:
+        for panel in panels:
+            panel.simulator.close()
+
+
+def still(directory: Path, limits: list[str], env: str | None = None) -> bytes:
+    """A PNG of one episode per limit, half way through."""
+    panels = begin(directory, limits, env, None, None, 0)
+    try:
+        return png(_still(panels, panels[0].session.policy.run.spec.horizon // 2, Size()))
     finally:
         for panel in panels:
             panel.simulator.close()

@@ -113,12 +113,17 @@ def fitted(picture: np.ndarray, width: int, height: int) -> np.ndarray:
     return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BILINEAR))
 
 
-def write_png(path: Path, picture: np.ndarray | Image.Image) -> None:
-    """Write a still, whole or not at all."""
+def png(picture: np.ndarray | Image.Image) -> bytes:
+    """A still, as the content of a file."""
     image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=True)
-    write_atomic(path, buffer.getvalue())
+    return buffer.getvalue()
+
+
+def write_png(path: Path, picture: np.ndarray | Image.Image) -> None:
+    """Write a still, whole or not at all."""
+    write_atomic(path, png(picture))
 
 
 def write_gif(path: Path, frames: Sequence[Image.Image], fps: float) -> None:
