@@ -13,7 +13,7 @@ from safestitch import runs
 from safestitch.evaluation.rollout import Paths
 from safestitch.evaluation.score import plain, rows
 from safestitch.evaluation.simulated import Progress
-from safestitch.evaluation.stage import DRAWN, default_episodes, play, stage_of
+from safestitch.evaluation.stage import default_episodes, play, stage_of
 from safestitch.policy import load_policies
 from safestitch.records import Picture, RunError, SafestitchError
 from safestitch.sims.pool import Source
@@ -21,6 +21,8 @@ from safestitch.sims.scenery import picture_of
 
 STEPS = 21
 """Limits on the dial: 0, 5, .. 100% of the cost range."""
+DRAWN = 3
+"""Episodes drawn per limit."""
 
 
 def dial_run(
@@ -42,7 +44,9 @@ def dial_run(
     run, stage = policies.run, stage_of(policies.run, env)
     episodes = default_episodes(stage, episodes, built_in=50, simulated=5)
     limits = [run.spec.cost_range * i / (STEPS - 1) for i in range(STEPS)]
-    result, paths = play(policies, stage, limits, episodes, seed=seed, progress=progress)
+    result, paths = play(
+        policies, stage, limits, episodes, seed=seed, drawn=DRAWN, progress=progress
+    )
     optimum = None if isinstance(stage, Source) else stage.optimum
     dial = [
         {

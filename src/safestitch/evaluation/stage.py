@@ -12,8 +12,6 @@ from safestitch.runs import Run
 from safestitch.sims.pool import Source
 
 Stage = Task | Source
-DRAWN = 3
-"""Episodes whose paths are kept, per limit."""
 
 
 def stage_of(run: Run, env: str | None = None) -> Stage:
@@ -50,9 +48,13 @@ def play(
     target_reward: float | None = None,
     seed: int = 0,
     workers: int | None = None,
+    drawn: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Rollout, Paths]:
-    """Roll out every seed at every limit from the same start states (paired comparison)."""
+    """Roll out every seed at every limit from the same start states (paired comparison).
+
+    The paths of the first `drawn` episodes per limit are kept; those of built-in tasks always.
+    """
     if isinstance(stage, Task):
         return rollout(policies, stage, limits, episodes, target_reward=target_reward, seed=seed)
     return simulate(
@@ -63,6 +65,6 @@ def play(
         target_reward=target_reward,
         seed=seed,
         workers=workers,
-        drawn=DRAWN,
+        drawn=drawn,
         progress=progress,
     )
