@@ -22,11 +22,11 @@ class Mujoco:
         self.navigates = hasattr(self.env, "task")
         """Circle tasks are built by the suite; Velocity tasks are gymnasium's robots."""
         self._steps = 0
-        self._speed = math.nan
+        self._info: dict = {}
 
     def reset(self, seed: int) -> Float[np.ndarray, " o"]:
         """Begin the episode that a new environment begins with `reset(seed=seed)`."""
-        self._steps, self._speed = 0, 0.0
+        self._steps, self._info = 0, {}
         if not self.navigates:
             return self.env.reset(seed=seed)[0]
         self.env.task.world = None  # a world used before differs from a new one in the last bits
@@ -37,8 +37,7 @@ class Mujoco:
         """Take one action."""
         self._steps += 1
         observation, reward, cost, terminated, truncated, info = self.env.step(action)
-        if not self.navigates:
-            self._speed = math.hypot(info["x_velocity"], info.get("y_velocity", 0.0))
+        self._info = info
         truncated = truncated or self._steps >= self.spec.horizon
         return Step(observation, reward, cost, terminated, truncated)
 
@@ -47,7 +46,8 @@ class Mujoco:
         if self.navigates:
             x, y = self.env.task.agent.pos[:2]
             return float(x), float(y)
-        return float(self._steps), self._speed
+        speed = math.hypot(self._info.get("x_velocity", 0.0), self._info.get("y_velocity", 0.0))
+        return float(self._steps), speed
 
     def picture(self, width: int, height: int) -> UInt8[np.ndarray, "h w 3"]:
         """The robot and its world, by ray casting: no display, no graphics library."""

@@ -7,6 +7,7 @@ group of lanes to step, or BEGIN. When the pipe closes, however the master ended
 """
 
 import json
+import math
 import os
 import signal
 import sys
@@ -88,23 +89,24 @@ class Worker:
 
     def _step(self, lanes: list[int]) -> None:
         board = self.board
-        for lane in lanes:
-            if board.flags[lane] & IDLE:
+        idle = (board.flags[lanes] & IDLE).tolist()
+        actions = board.actions[lanes]
+        for i, lane in enumerate(lanes):
+            if idle[i]:
                 continue
             sim = self.sims[lane]
             if self.job["positions"]:
                 board.positions[lane] = sim.position()
             self.steps[lane] += 1
-            after, reward, cost, terminated, truncated = sim.step(board.actions[lane].copy())
+            after, reward, cost, terminated, truncated = sim.step(actions[i])
             board.rewards[lane], board.costs[lane] = reward, cost
-            board.flags[lane] = TERMINATED * bool(terminated) + TRUNCATED * bool(truncated)
+            board.observations[lane] = self._valid(lane, after)
             if terminated or truncated:
-                board.observations[lane] = board.last_observations[lane] = self._valid(lane, after)
                 self._check([lane])
+                board.flags[lane] = TERMINATED * bool(terminated) + TRUNCATED * bool(truncated)
+                board.last_observations[lane] = after
                 self.lap[lane] += 1
                 self._begin(lane)
-            else:
-                board.observations[lane] = self._valid(lane, after)
         self._check(lanes)
 
     def _valid(self, lane: int, observation: np.ndarray) -> np.ndarray:
@@ -117,7 +119,10 @@ class Worker:
         """Every number is one, and no cost is negative; all lanes at once, for speed."""
         board = self.board
         for name in ("observations", "rewards", "costs"):
-            wrong = ~np.isfinite(getattr(board, name)[lanes])
+            values = getattr(board, name)[lanes]
+            if math.isfinite(values.sum()):  # then all of them are
+                continue
+            wrong = ~np.isfinite(values)
             if wrong.any():
                 lane = lanes[int(np.argwhere(wrong)[0][0])]
                 value = getattr(board, name)[lane]
