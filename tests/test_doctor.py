@@ -9,6 +9,7 @@ import pytest
 
 from safestitch import doctor
 from safestitch.cli import _run
+from safestitch.sims.suites import SUITES, obstacle
 
 ABSENT = "no-such-package-of-safestitch"
 
@@ -26,9 +27,10 @@ def finding(name: str) -> doctor.Finding:
 
 def test_everything_is_looked_at():
     found = {f.name: f for f in doctor.examine()}
-    assert set(found) == {"python", *doctor.CORE, "device", "extra tensorboard", "free disk"}
-    assert all(f.ok for f in found.values())
-    assert all(f.fix == "" for f in found.values())
+    extras = {f"extra {name}" for name in (*doctor.EXTRAS, *SUITES)}
+    assert set(found) == {"python", *doctor.CORE, "device", "free disk"} | extras
+    assert all(f.ok for f in found.values() if not f.optional)
+    assert all((f.fix == "") == f.ok for f in found.values())
     assert found["python"].state.startswith(platform.python_version())
     assert found["jax"].state == jax.__version__
     assert "cpu:0 works" in found["device"].state
@@ -43,7 +45,35 @@ def test_what_is_needed_is_looked_at():
 
 def test_every_extra_is_looked_at():
     offered = importlib.metadata.metadata("safestitch").get_all("Provides-Extra") or []
-    assert set(offered) == set(doctor.EXTRAS)
+    assert set(offered) == {*doctor.EXTRAS, *SUITES}
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_simulator_is_stepped(suite):
+    if obstacle(suite):
+        pytest.skip(obstacle(suite))
+    found = finding(f"extra {suite}")
+    assert found.ok
+    assert found.state.startswith(f"works ({SUITES[suite].suite.replace('==', ' ')}, ")
+
+
+def test_a_missing_simulator(monkeypatch):
+    monkeypatch.setattr("safestitch.sims.suites._installed", lambda name: name != "mujoco")
+    monkeypatch.setattr("safestitch.sims.suites.wrong_platform", lambda _: "")
+    found = finding("extra mujoco")
+    assert (found.ok, found.optional, found.state) == (False, True, "missing mujoco")
+    assert "make setup-sims" in found.fix
+    assert "pip install --no-deps safety-gymnasium==1.0.0" in found.fix
+
+
+def test_a_simulator_that_does_not_work(monkeypatch):
+    def fail(task):
+        raise OSError(f"libGL is missing for {task}")
+
+    monkeypatch.setattr(doctor, "make_simulator", fail)
+    monkeypatch.setattr("safestitch.sims.suites._installed", lambda _: True)
+    found = finding("extra bullet")
+    assert (found.ok, found.state) == (False, "AntRun: OSError: libGL is missing for AntRun")
 
 
 @pytest.mark.usefixtures("wide")
