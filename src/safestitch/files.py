@@ -23,7 +23,13 @@ def write_atomic(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise SafestitchError(
-            f"cannot write {path}: {error.strerror}. What was there before is untouched; free "
-            "some space or mend the permissions and try again"
-        ) from None
+        raise write_error(path, error) from None
+
+
+def write_error(path: Path, error: Exception) -> SafestitchError:
+    """What to tell the user when a file cannot be written."""
+    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    return SafestitchError(
+        f"cannot write {path}: {reason}. What was there before is untouched; free some space or "
+        "mend the permissions and try again"
+    )

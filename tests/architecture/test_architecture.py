@@ -25,7 +25,7 @@ LAYERS = (
     {"algos", "envs", "sims"},
     {"learn", "nn", "runs", "scaling", "data"},
     {"catalog", "episodes"},
-    {"files", "names"},
+    {"files", "memory", "names"},
     {"records"},
 )
 LEVEL = {part: len(LAYERS) - row for row, parts in enumerate(LAYERS) for part in parts}
