@@ -154,6 +154,15 @@ class Episodes:
         columns["final_observations"] = None if final is None else final[chosen]
         return Episodes.trusted(columns, {})
 
+    def blocks(self, rows: int = 2**16) -> Iterator["Episodes"]:
+        """The whole as sets of about `rows` steps, in order; at least one episode each."""
+        first = 0
+        while first < len(self):
+            reach = np.searchsorted(self.offsets, self.offsets[first] + rows, "right") - 1
+            last = max(int(reach), first + 1)
+            yield self.take(first, last)
+            first = last
+
     def next_observations(self) -> Float[np.ndarray, "n o"]:
         """What was seen after each step; an end that was not logged repeats its observation."""
         following = np.empty_like(self.observations)

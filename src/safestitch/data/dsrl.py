@@ -187,7 +187,8 @@ def _episodes(path, columns, terminated, truncated, final) -> Episodes:
 def write(path: str | Path, episodes: Episodes, **options: Any) -> None:
     """Write a whole file; options as of `Writer`."""
     with Writer(path, **options) as writer:
-        writer.append(episodes)
+        for block in episodes.blocks():
+            writer.append(block)
 
 
 class Writer:
