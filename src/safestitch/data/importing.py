@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from safestitch.data.binary import DSRL_COLUMNS
 from safestitch.data.blocks import Place, Table
 from safestitch.data.mapping import Mapping, read_mapping, resolve
 from safestitch.data.rows import Cuts, Rows, Splitter, dimensions, rows_of
@@ -46,7 +47,9 @@ class Log:
     def open(cls, source: Any, mapping: Any = None) -> "Log":
         """Open a source; the mapping is a `Mapping`, a dictionary, a TOML file, or nothing."""
         table = open_table(source)
-        return cls(table, *resolve(as_mapping(mapping), list(table.columns)))
+        resolved, guesses = resolve(as_mapping(mapping), list(table.columns))
+        is_standard = tuple(table.columns) == DSRL_COLUMNS  # its names are no guess
+        return cls(table, resolved, () if is_standard else guesses)
 
     def rows(self, begin: Place = START) -> Iterator[tuple[Rows, Place]]:
         """Rows in order, some at a time, and the place after them."""
