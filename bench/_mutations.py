@@ -276,7 +276,7 @@ def huge_everything(draw: Random, directory: Path, _: Path) -> Path:
     with h5py.File(path, "w", libver=draw.choice(("earliest", "latest"))) as file:
         for name, values in arrays().items():
             file.create_dataset(name, (rows, *values.shape[1:]), values.dtype, **options)
-            if draw.random() < 0.5:
+            if options and draw.random() < 0.5:
                 part: Any = file[name]
                 part[:EPISODE] = values[:EPISODE]
     return path

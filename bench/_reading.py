@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet  # noqa: F401 (part of what a reader needs to start)
 
 from safestitch.data import dsrl
+from safestitch.data.check import check
 from safestitch.data.importing import read_logs
 from safestitch.episodes import Episodes
 from safestitch.records import SafestitchError
@@ -24,7 +25,7 @@ def load(path: str) -> Episodes:
     return dsrl.read(path, final_observations=True) if path.endswith("5") else read_logs(path)
 
 
-READERS: dict[str, Callable[[str], Any]] = {"load": load, "import": read_logs}
+READERS: dict[str, Callable[[str], Any]] = {"load": load, "check": check, "import": read_logs}
 """Everything that opens a file of unknown origin."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from safestitch.data.blocks import WIDEST, Block, Place, Table, as_numbers, rows_per_block
+from safestitch.data.bombs import refuse_bomb
 from safestitch.records import DataError
 
 LARGEST_CHUNK = 1_000_000_000  # bytes of one column in one row group, once decoded
@@ -75,6 +76,7 @@ def open_parquet(path: Path) -> Table:
         rows = file.metadata.num_rows
         _check_chunks(path, file.metadata)
         columns = {field.name: _width(path, file, field) for field in file.schema_arrow}
+        refuse_bomb(path, rows * sum(columns.values()))
 
     def read(wanted: Sequence[str], texts: frozenset[str], place: Place) -> Iterator[Block]:
         skip, row = place.row, 0

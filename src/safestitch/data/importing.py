@@ -17,6 +17,7 @@ from safestitch.data.rows import Cuts, Rows, Splitter, dimensions, rows_of
 from safestitch.data.staging import Staging
 from safestitch.data.tables import open_table
 from safestitch.episodes import Episodes
+from safestitch.memory import available_memory
 from safestitch.records import DataError, SafestitchError
 
 START = Place()
@@ -124,9 +125,16 @@ def read_logs(source: Any, mapping: Any = None) -> Episodes:
     """
     log = Log.open(source, mapping)
     splitter, parts, starts = Splitter.of(log.mapping), [], []
+    left, held = available_memory(), 0
     for rows, _ in log.rows():
         cuts = splitter.split(rows)
         refuse(log, rows, cuts)
+        held += rows.observations.nbytes + rows.actions.nbytes + 64 * len(rows)
+        if 2.5 * held > left:  # the parts, the whole, and what it takes to check it
+            raise DataError(
+                f"{log.table.name} does not fit into memory ({left / 1e9:.1f} GB are free): stream "
+                "it into a file with `safestitch data import`"
+            )
         parts.append(rows)
         starts.append(cuts.starts)
     _require_rows(log, len(parts))
