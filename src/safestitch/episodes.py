@@ -141,6 +141,19 @@ class Episodes:
         columns["final_observations"] = None if final is None else final[first:last]
         return Episodes.trusted(columns, {})
 
+    def select(self, chosen: Int[np.ndarray, " c"]) -> "Episodes":
+        """The chosen episodes, in the order given."""
+        if not len(chosen):
+            raise DataError(f"none of the {len(self)} episodes is chosen: nothing would be left")
+        lengths = self.lengths[chosen]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+        final = self.final_observations
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in COLUMNS}
+        columns["offsets"] = offsets
+        columns["final_observations"] = None if final is None else final[chosen]
+        return Episodes.trusted(columns, {})
+
     def blocks(self, rows: int = 2**16) -> Iterator["Episodes"]:
         """The whole as sets of about `rows` steps, in order; at least one episode each."""
         first = 0
