@@ -12,7 +12,7 @@ from safestitch.data.blocks import WIDEST, Block, Place, Table, as_numbers, rows
 from safestitch.data.bombs import refuse_bomb
 from safestitch.records import DataError
 
-LARGEST_CHUNK = 1_000_000_000  # bytes of one column in one row group, once decoded
+LARGEST_GROUP = 4_000_000_000  # bytes of one row group, once unpacked
 
 
 def _pyarrow() -> types.ModuleType | None:
@@ -74,7 +74,7 @@ def open_parquet(path: Path) -> Table:
     with _told(pa, path):
         file = pa.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
         rows = file.metadata.num_rows
-        _check_chunks(path, file.metadata)
+        _check_groups(path, file.metadata)
         columns = {field.name: _width(path, file, field) for field in file.schema_arrow}
         refuse_bomb(path, rows * sum(columns.values()))
 
@@ -109,23 +109,24 @@ class _told:
         return None
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None and issubclass(kind, self.pa.ArrowException | OSError):
+        if kind is not None and issubclass(kind, self.pa.ArrowException | OSError | UnicodeError):
             raise DataError(f"{self.path.name} is damaged or not Parquet: {error}") from None
 
 
-def _check_chunks(path: Path, metadata: Any) -> None:
-    """Sizes in the footer, before anything is allocated for them."""
+def _check_groups(path: Path, metadata: Any) -> None:
+    """Sizes in the footer, before anything is allocated for them.
+
+    Those of single columns would say more, but asking a damaged footer for them ends the process.
+    """
     if metadata.num_columns > WIDEST:
         raise DataError(f"{path.name}: {metadata.num_columns} columns, at most {WIDEST}")
     for group in range(metadata.num_row_groups):
-        for index in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(index)
-            if chunk.total_uncompressed_size > LARGEST_CHUNK:
-                raise DataError(
-                    f"{path.name}: column {chunk.path_in_schema} takes "
-                    f"{chunk.total_uncompressed_size / 1e9:.1f} GB in one row group: write the "
-                    "file again with smaller row groups"
-                )
+        size = metadata.row_group(group).total_byte_size
+        if size > LARGEST_GROUP:
+            raise DataError(
+                f"{path.name}: row group {group} takes {size / 1e9:.1f} GB: write the file again "
+                "with smaller row groups"
+            )
 
 
 def _width(path: Path, file: Any, field: Any) -> int:

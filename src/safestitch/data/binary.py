@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -90,8 +91,8 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Memb
         what = "pickled objects, which are never loaded" if dtype.hasobject else f"type {dtype}"
         raise DataError(f"{path.name}: {name} holds {what}: save it as plain numbers")
     width = shape[1] if len(shape) > 1 else 1
-    if not 0 <= width <= WIDEST or dtype.itemsize > WIDEST:
-        raise DataError(f"{path.name}: {name}: {width} numbers in a row, at most {WIDEST}")
+    if not 1 <= width <= WIDEST or dtype.itemsize > WIDEST:
+        raise DataError(f"{path.name}: {name}: {width} numbers in a row, expected 1 to {WIDEST}")
     values = 1
     for side in shape:
         values *= side
@@ -153,7 +154,7 @@ def _told(path: Path) -> Iterator[None]:
         raise
     except (
         zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
-        RuntimeError, SyntaxError, KeyError,
+        RuntimeError, SyntaxError, KeyError, tokenize.TokenError,
     ) as error:  # fmt: skip
         raise DataError(f"{path.name} is damaged or not an NPZ file: {error}") from None
 
@@ -167,8 +168,11 @@ def _hdf5(path: Path) -> Iterator[dict[str, h5py.Dataset]]:
     with hdf5.open_file(path) as file:
         arrays = {name: hdf5.find_array(file, name) for name in DSRL_COLUMNS}
         for name, array in arrays.items():
-            if array.ndim > 2 or math.prod(array.shape[1:]) > WIDEST:
-                raise DataError(f"{path.name}: {name} has shape {array.shape}: one row a step")
+            if array.ndim > 2 or not 1 <= math.prod(array.shape[1:]) <= WIDEST:
+                raise DataError(
+                    f"{path}: {name} has shape {array.shape}, expected one row a step, of at most "
+                    f"{WIDEST} numbers"
+                )
         refuse_bomb(path, sum(math.prod(array.shape) for array in arrays.values()))
         yield arrays
 

@@ -83,7 +83,12 @@ def open_csv(path: Path) -> Table:
     """A CSV file with a header line; comma, semicolon, tab or bar between the cells."""
     header, begin = _csv_header(path)
     delimiter = max(DELIMITERS, key=header.count)
-    names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
+    try:
+        names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
+    except csv.Error:
+        raise DataError(
+            f"{path.name}, line 1: a carriage return within the line: save the file with line feeds"
+        ) from None
     _check_header(path, names)
 
     def read(wanted: Sequence[str], texts: frozenset[str], place: Place) -> Iterator[Block]:
