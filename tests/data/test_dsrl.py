@@ -1,5 +1,6 @@
 """DSRL files: what DSRL itself reads and writes, and what no honest file holds."""
 
+import dataclasses
 import os
 import random
 import subprocess
@@ -173,10 +174,26 @@ def test_round_trip(tmp_path_factory, episodes_of, same, lengths, observations, 
     path = tmp_path_factory.mktemp("trip") / "a.hdf5"
     data = episodes_of(lengths, observations, final=final)
     dsrl.write(path, data, exact=exact)
-    found = dsrl.read(path, final_observations=exact and final)
-    expected = data if exact else episodes_of(lengths, observations)
-    same(found, expected if final else dsrl.read(path))
-    assert found.observations.tobytes() == data.observations.tobytes()
+    found = dsrl.read(path, final_observations=True)
+    if exact and not final:  # what nobody saw is stored as the last that was seen
+        assert found.final_observations is not None
+        repeated = data.observations[data.offsets[1:] - 1]
+        assert found.final_observations.tobytes() == repeated.tobytes()
+        data = dataclasses.replace(data, final_observations=repeated)
+    same(found, data)
+    same(dsrl.read(path), dataclasses.replace(data, final_observations=None))
+
+
+def test_a_compact_file_has_no_next_observations(tmp_path, episodes_of, same):
+    parts = [episodes_of([4, 2], final=True), episodes_of([3])]
+    dsrl.write(tmp_path / "a.hdf5", parts[0], exact=False)
+    with h5py.File(tmp_path / "a.hdf5") as file:
+        assert set(file) == {*dsrl.KEYS.values(), dsrl.FINAL}
+    same(dsrl.read(tmp_path / "a.hdf5", final_observations=True), parts[0])
+    with dsrl.Writer(tmp_path / "b.hdf5", exact=False) as writer:
+        for part in parts:
+            writer.append(part)
+    same(dsrl.read(tmp_path / "b.hdf5", final_observations=True), Episodes.join(parts))
 
 
 def test_appending_equals_writing_at_once(tmp_path, episodes_of, same):

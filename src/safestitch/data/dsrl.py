@@ -33,6 +33,8 @@ KEYS = {
 }
 """Our column -> DSRL's key."""
 NEXT = "next_observations"
+FINAL = "final_observations"
+"""Instead of next_observations in a compact file: what was seen after each episode."""
 PROVENANCE = "safestitch"
 """Attribute of the file that says, as JSON, where the data come from."""
 CHUNK = 2**18
@@ -50,21 +52,13 @@ def read(
         unfinished: rows after the last end: "drop" them as DSRL does, with a note, or "keep" them
             as an episode that was truncated.
         final_observations: read what was seen after each episode's last step, if it is stored;
-            this reads next_observations, half of most files.
+            in DSRL's own files this means reading next_observations, half of the file.
 
     Raises:
         DataError: names the file and the key that cannot be used.
     """
-    with hdf5.open_file(path) as file:
-        arrays = _arrays(file)
-        hdf5.check_memory(path, arrays.values())
-        terminated, truncated, rows = _ends(path, arrays, unfinished)
-        columns = _columns(arrays, 0, rows)
-        final = None
-        if final_observations and hdf5.holds(file, NEXT):
-            ends = np.flatnonzero(terminated | truncated)
-            final = _final(file, arrays["observations"], ends)
-    return _episodes(path, columns, terminated, truncated, final)
+    [whole] = _walk(path, None, unfinished, final_observations)
+    return whole
 
 
 def read_blocks(
@@ -75,20 +69,30 @@ def read_blocks(
     Raises:
         DataError: as `read`.
     """
+    return _walk(path, rows, unfinished, True)
+
+
+def _walk(path, rows: int | None, unfinished: Unfinished, final: bool) -> Iterator[Episodes]:
     with hdf5.open_file(path) as file:
         arrays = _arrays(file)
-        terminated, truncated, _ = _ends(path, arrays, unfinished)
-        stops = np.flatnonzero(terminated | truncated) + 1
+        if rows is None:
+            hdf5.check_memory(path, arrays.values())
+        terminated, truncated, total = _ends(path, arrays, unfinished)
+        offsets = np.concatenate([[0], np.flatnonzero(terminated | truncated) + 1])
         first = 0
-        while first < stops[-1]:
-            index = max(np.searchsorted(stops, first + rows, "right") - 1, 0)
-            last = int(max(stops[index], stops[np.searchsorted(stops, first, "right")]))
-            flags = terminated[first:last], truncated[first:last]
-            final = None
-            if hdf5.holds(file, NEXT):
-                ends = np.flatnonzero(flags[0] | flags[1])
-                final = _final(file, arrays["observations"], ends, first)
-            yield _episodes(path, _columns(arrays, first, last), *flags, final)
+        while first < len(offsets) - 1:
+            reach = np.searchsorted(offsets, offsets[first] + (rows or total), "right") - 1
+            last = max(int(reach), first + 1)
+            begin, end = (int(offsets[i]) for i in (first, last))
+            columns = _columns(arrays, begin, end)
+            columns |= {"terminated": terminated[begin:end], "truncated": truncated[begin:end]}
+            columns["offsets"] = offsets[first : last + 1] - begin
+            if final:
+                columns[FINAL] = _final(file, arrays["observations"], offsets, first, last)
+            try:
+                yield Episodes(**columns)
+            except DataError as error:
+                raise DataError(f"{path}: {error}") from None
             first = last
 
 
@@ -151,37 +155,30 @@ def _flag(path, arrays, name: str) -> np.ndarray:
     return values.astype(bool, copy=False)
 
 
-def _columns(arrays, first: int, last: int) -> list[np.ndarray]:
-    columns = [hdf5.read_floats(arrays[name], first, last) for name in COLUMNS[:4]]
-    return [*columns[:2], *(column.reshape(-1) for column in columns[2:])]
+def _columns(arrays, first: int, last: int) -> dict[str, Any]:
+    columns = {name: hdf5.read_floats(arrays[name], first, last) for name in COLUMNS[:4]}
+    return columns | {name: columns[name].reshape(-1) for name in ("rewards", "costs")}
 
 
-def _final(file, observations: h5py.Dataset, ends: np.ndarray, first: int = 0) -> np.ndarray:
-    """next_observations at the ends, read in pieces; rows are counted from `first`."""
-    array = hdf5.find_array(file, NEXT)
-    if array.shape != observations.shape:
+def _final(file, observations: h5py.Dataset, offsets, first: int, last: int) -> np.ndarray | None:
+    """What was seen after episodes first .. last - 1, where it is stored."""
+    rows = offsets[first + 1 : last + 1] - 1
+    exact = hdf5.holds(file, NEXT)
+    if not exact and not hdf5.holds(file, FINAL):
+        return None
+    array = hdf5.find_array(file, NEXT if exact else FINAL)
+    expected = observations.shape if exact else (len(offsets) - 1, observations.shape[1])
+    if array.shape != expected:
         raise DataError(
-            f"{file.filename}: {NEXT} has shape {array.shape}, observations {observations.shape}"
+            f"{file.filename}: {str(array.name)[1:]} has shape {array.shape}, expected {expected}"
         )
-    pieces = np.array_split(ends, max(1, len(ends) // 256))
+    if not exact:
+        return hdf5.read_floats(array, first, last)
     parts = []
-    for piece in pieces:
-        low, high = first + int(piece[0]), first + int(piece[-1]) + 1
-        parts.append(hdf5.read_floats(array, low, high)[piece - piece[0]])
+    for piece in np.array_split(rows, max(1, len(rows) // 256)):
+        seen = hdf5.read_floats(array, int(piece[0]), int(piece[-1]) + 1)
+        parts.append(seen[piece - piece[0]])
     return np.concatenate(parts)
-
-
-def _episodes(path, columns, terminated, truncated, final) -> Episodes:
-    ends = np.flatnonzero(terminated | truncated) + 1
-    offsets = np.concatenate([[0], ends]).astype(np.int64)
-    try:
-        return Episodes(
-            **dict(zip(COLUMNS, [*columns, terminated, truncated], strict=True)),
-            offsets=offsets,
-            final_observations=final,
-        )
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -199,7 +196,8 @@ class Writer:
 
     Args:
         path: the file; replaced if it exists.
-        exact: write next_observations too, as DSRL's reader demands; half the size without.
+        exact: write next_observations, as DSRL's reader demands. A compact file is half the size
+            and as complete: it holds what was seen after each episode, and the rest follows.
         provenance: what to say of the data's origin, as JSON.
     """
 
@@ -211,6 +209,7 @@ class Writer:
         self.provenance = provenance
         self.temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         self.rows = 0
+        self.final = True
 
     def __enter__(self) -> "Writer":
         try:
@@ -228,8 +227,11 @@ class Writer:
             SafestitchError: if the disk is full.
         """
         values = {key: getattr(episodes, column) for column, key in KEYS.items()}
+        self.final &= episodes.final_observations is not None
         if self.exact:
             values[NEXT] = episodes.next_observations()
+        elif self.final:
+            values[FINAL] = episodes.final_observations
         try:
             for key, column in values.items():
                 self._add(key, column)
@@ -252,11 +254,14 @@ class Writer:
                 f"{self.path}: {key} has {column.shape[1:]} dimensions, those before "
                 f"{array.shape[1:]}"
             )
-        array.resize(self.rows + len(column), axis=0)
-        array[self.rows :] = column
+        before = len(array)
+        array.resize(before + len(column), axis=0)
+        array[before:] = column
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         try:
+            if not self.final and FINAL in self.file:  # not of every episode
+                del self.file[FINAL]
             self.file.close()
             if kind is None:
                 if not self.rows:
