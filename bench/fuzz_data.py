@@ -26,7 +26,8 @@ from typing import Any
 import _results
 import h5py
 import numpy as np
-from _mutations import CANARY, SECRET, arrays, mutations
+from _mutations import mutations
+from _wholes import CANARY, SECRET, arrays
 
 ALLOWED_SECONDS = 2.0
 ALLOWED_BYTES = 1 << 30
@@ -163,12 +164,10 @@ def main() -> None:
                 if outcome in BAD:
                     failures[f"{kind}, {reader}: {outcome}: {message[:150]}"] += 1
                     if options.keep:
-                        options.keep.mkdir(exist_ok=True)
-                        shutil.copy(
-                            path,
-                            options.keep / f"{number}-{outcome.replace(' ', '-')}{path.suffix}",
-                        )
-            path.unlink()
+                        kept = options.keep / f"{number} {outcome}"
+                        shutil.copytree(inside, kept, symlinks=True, dirs_exist_ok=True)
+            shutil.rmtree(inside)
+            inside.mkdir()
         child.end()
         unpickled = (beyond / "unpickled").exists()
     report(options, counts, failures, unpickled)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from safestitch.data import load, writer
 from safestitch.data.importing import read_logs
 from safestitch.records import DataError
 
@@ -58,3 +59,29 @@ def test_more_than_the_memory_holds(monkeypatch: pytest.MonkeyPatch):
     values = np.zeros(100)
     np.savez("a.npz", obs=values, action=values, reward=values, cost=values, step=np.arange(100))
     refused("a.npz", "safestitch data import")
+
+
+@pytest.mark.parametrize(
+    ("name", "inner"),
+    [("a.store", "header.json"), ("a-v0", "data/metadata.json"), ("a-v0", "data/main_data.hdf5")],
+)
+def test_links_inside_a_set_are_not_followed(name: str, inner: str, episodes_of):
+    with writer(name) as target:
+        target.append(episodes_of([3, 2]))
+    assert len(load(name)) == 2
+    file = Path(name, inner)
+    file.rename("elsewhere")
+    file.symlink_to(Path("elsewhere").absolute())
+    with pytest.raises(DataError, match=f"{file.name} is a link"):
+        load(name)
+
+
+def test_damaged_infos(episodes_of):
+    """Which keys there are cannot be told: the error says that much."""
+    with writer("a-v0") as target:
+        target.append(episodes_of([3]))
+    with h5py.File("a-v0/data/main_data.hdf5", "r+") as file:
+        del file["episode_0/infos"]
+        file.create_group("episode_0/infos")
+    with pytest.raises(DataError, match="holds no 'cost' but nothing"):
+        load("a-v0")
