@@ -24,6 +24,12 @@ def test_a_header_that_is_no_header():
     refused("a.csv", "line 1: a carriage return")
 
 
+def test_a_list_of_one_among_numbers():
+    row = '{"obs": 1, "action": 1, "reward": %s, "cost": 0, "step": %d}'
+    Path("a.jsonl").write_text(row % ("2", 0) + "\n" + row % ("[3]", 1))
+    assert read_logs("a.jsonl").rewards.tolist() == [2.0, 3.0]
+
+
 def test_an_array_header_that_never_ends():
     text = b"(" * 100 + b"\n"
     with zipfile.ZipFile("a.npz", "w") as archive:

@@ -305,7 +305,7 @@ def _json_numbers(path: Path, line: int, value: Any, name: str, width: int) -> A
             return np.full(width, np.nan)
         if numbers.shape not in ((), (width,)) or numbers.size != width:
             raise TypeError
-        return numbers
+        return numbers.reshape(width) if width > 1 else numbers.reshape(())  # [1] is 1
     except (TypeError, ValueError, OverflowError):
         wanted = f"a list of {width} numbers" if width > 1 else "a number"
         raise DataError(
