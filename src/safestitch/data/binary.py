@@ -184,6 +184,7 @@ def _is_plain(item: h5py.Dataset) -> bool:
         plain
         and not item.is_virtual
         and is_narrow
+        and item.nbytes <= DEFLATE_RATIO * item.id.get_storage_size() + 1000
         and np.prod(chunk, dtype=np.float64) * item.dtype.itemsize < LARGEST_WHOLE
     )
 

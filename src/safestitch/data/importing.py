@@ -13,7 +13,7 @@ import numpy as np
 from safestitch.data.binary import DSRL_COLUMNS
 from safestitch.data.blocks import Place, Table
 from safestitch.data.mapping import Mapping, read_mapping, resolve
-from safestitch.data.rows import Cuts, Rows, Splitter, dimensions, rows_of
+from safestitch.data.rows import Cuts, Rows, Splitter, dimensions, rows_of, unnamed
 from safestitch.data.staging import Staging
 from safestitch.data.tables import open_table
 from safestitch.episodes import Episodes
@@ -97,21 +97,22 @@ def import_logs(
     """
     out, log = Path(out), Log.open(source, mapping)
     staging = Staging(out)
-    if out.exists() and not overwrite and not staging.is_finished():
-        raise SafestitchError(f"{out} exists: choose another name, or give --overwrite")
     key = _key(source, log)
+    is_finished = not overwrite and staging.is_finished(key)
+    if out.exists() and not overwrite and not is_finished:
+        raise SafestitchError(f"{out} exists: choose another name, or give --overwrite")
     with staging.held():
-        if staging.is_finished() and staging.journal().get("key") == key:
+        if is_finished:
             journal = staging.journal()
-            counts, rows = journal["assembled"], journal["rows"]
+            counts, rows = journal["assembled"][:2], journal["rows"]
         else:
             try:
-                _stage(log, staging, key, progress or _quiet, journal_seconds)
+                facts = _stage(log, staging, key, progress or _quiet, journal_seconds)
             except DataError:
                 staging.clear()  # nothing of it can be used
                 raise
             rows = staging.rows
-            counts = staging.assemble(_provenance(log), {"key": key})
+            counts = staging.assemble(_provenance(log), facts)
         staging.clear()
     return Imported(out, counts[0], rows, _notes(log, *counts))
 
@@ -148,7 +149,8 @@ def read_logs(source: Any, mapping: Any = None) -> Episodes:
 
 def _stage(
     log: Log, staging: Staging, key: dict[str, Any], progress: Progress, journal_seconds: float
-) -> None:
+) -> dict[str, Any]:
+    """Bring every row into the staging directory; returns what its journal holds."""
     journal = staging.journal()
     if journal.get("key") != key or not staging.has(journal, log.widths):
         journal = {}
@@ -168,7 +170,9 @@ def _stage(
             staging.note(_facts(key, place, splitter))
             said = time.monotonic()
     _require_rows(log, staging.rows)
-    staging.note(_facts(key, place, splitter))
+    facts = _facts(key, place, splitter)
+    staging.note(facts)
+    return facts
 
 
 def _facts(key: dict[str, Any], place: Place, splitter: Splitter) -> dict[str, Any]:
@@ -203,10 +207,18 @@ def refuse(log: Log, rows: Rows, cuts: Cuts) -> None:
     for row in np.flatnonzero(rows.costs < 0)[:1].tolist():
         advice = "Costs are >= 0, lower is better: give weight -1, or kind margin if it is one"
         fail(row, costs, f"{rows.costs[row]:g} is negative. {advice}")
+    _refuse_marks(m, rows, fail)
+    _refuse_order(m, cuts, fail)
+
+
+def _refuse_marks(m: Mapping, rows: Rows, fail: Callable[[int, str, str], None]) -> None:
     for name in ("terminated", "truncated"):
         for row in np.flatnonzero(~np.isin(getattr(rows, name), (0, 1)))[:1].tolist():
             fail(row, getattr(m, name), f"{getattr(rows, name)[row]:g} is neither true nor false")
-    _refuse_order(m, cuts, fail)
+    for row in np.flatnonzero(np.isnan(rows.step))[:1].tolist() if rows.step is not None else ():
+        fail(row, m.step, _unusable(np.nan))
+    for row in unnamed(rows)[:1].tolist():
+        fail(row, m.episode, "the episode has no name")
 
 
 def _refuse_order(m: Mapping, cuts: Cuts, fail: Callable[[int, str, str], None]) -> None:

@@ -75,11 +75,13 @@ class Staging:
         is_ours = isinstance(found, dict) and found.get("format") == FORMAT
         return found if is_ours else {}
 
-    def is_finished(self) -> bool:
-        """Whether the last import was killed after it had put the file in its place."""
-        return bool(
-            self.out.exists() and self.journal().get("assembled") and not self.whole_file.exists()
-        )
+    def is_finished(self, key: dict[str, Any]) -> bool:
+        """Whether the same import was killed after it had put the file in its place."""
+        journal = self.journal()
+        assembled = journal.get("assembled")
+        if not assembled or journal.get("key") != key or self.whole_file.exists():
+            return False
+        return self.out.exists() and self.out.stat().st_size == assembled[2]
 
     def begin(self, widths: tuple[int, int], journal: dict[str, Any]) -> list[int]:
         """Go on from a journal, or from nothing if it is empty; the names of episodes so far."""
@@ -143,7 +145,8 @@ class Staging:
             file.attrs["safestitch"] = json.dumps(provenance)
         with open(self.whole_file, "rb") as handle:
             os.fsync(handle.fileno())
-        self.note({**facts, "assembled": [episodes, derived]})
+        size = self.whole_file.stat().st_size
+        self.note({**facts, "assembled": [episodes, derived, size]})
         os.replace(self.whole_file, self.out)
         _sync_directory(self.out.parent)
         return episodes, derived

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from safestitch.data.importing import Log, Progress
-from safestitch.data.rows import Cuts, Rows, Splitter, dimensions
+from safestitch.data.rows import Cuts, Rows, Splitter, dimensions, unnamed
 from safestitch.records import DataError
 
 SAMPLE_BYTES = 48_000_000
@@ -159,6 +159,11 @@ class _Pass:
             bad = np.flatnonzero(~np.isin(flags, (0, 1)))
             self._tally("flag", getattr(m, name), bad, rows, cuts, flags)
         nothing = np.zeros(len(rows))
+        if rows.step is not None:
+            self._tally(
+                "missing", m.step, np.flatnonzero(np.isnan(rows.step)), rows, cuts, rows.step
+            )
+        self._tally("missing", m.episode, unnamed(rows), rows, cuts, nothing)
         flagged = " and ".join(name for name in (m.terminated, m.truncated) if name)
         self._tally("early", flagged, cuts.early, rows, cuts, nothing)
         self._tally("returned", m.episode, cuts.returned, rows, cuts, nothing)
