@@ -15,6 +15,7 @@ from safestitch.records import DataError
 
 LARGEST_WHOLE = 1_000_000_000  # bytes of an array that can only be read at once
 DEFLATE_RATIO = 1032  # no deflate stream is larger than this many times its bytes
+ROOM = 1 << 20  # bytes that any array may declare: zeros take no space
 DSRL_COLUMNS = ("observations", "actions", "rewards", "costs", "terminals", "timeouts")
 
 
@@ -184,7 +185,7 @@ def _is_plain(item: h5py.Dataset) -> bool:
         plain
         and not item.is_virtual
         and is_narrow
-        and item.nbytes <= DEFLATE_RATIO * item.id.get_storage_size() + 1000
+        and item.nbytes <= DEFLATE_RATIO * item.id.get_storage_size() + ROOM
         and np.prod(chunk, dtype=np.float64) * item.dtype.itemsize < LARGEST_WHOLE
     )
 

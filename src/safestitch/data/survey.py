@@ -141,7 +141,8 @@ class _Pass:
         self.squares += (clean**2).sum(axis=0)
         for i, column in enumerate(np.ascontiguousarray(values.T)):
             self.prints[i] = zlib.crc32(column.data, self.prints[i])
-        r, c = (clean[fine[:, -2] & fine[:, -1]][:, i] for i in (-2, -1))
+        both = fine[:, -2] & fine[:, -1]
+        r, c = clean[both, -2], clean[both, -1]
         self.product += [len(r), r.sum(), c.sum(), (r * r).sum(), (c * c).sum(), (r * c).sum()]
 
     def _add_troubles(self, rows: Rows, cuts: Cuts, values: np.ndarray) -> None:
