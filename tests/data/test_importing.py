@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 
 import h5py
@@ -324,7 +325,8 @@ def test_another_import_does_not_pass_for_the_killed_one(monkeypatch):
             import_logs(path, "my.h5")
     for mapping in ({"obs": "obs.x"}, None):
         if mapping is None:
-            Path("my.h5").write_text("something else since")
+            shutil.rmtree("my.h5.importing")
+            path.write_text(path.read_text() + "b,2,7,8,-0.5,4,2,0\n")
         before = Path("my.h5").read_bytes()
         with pytest.raises(SafestitchError, match="exists"):
             import_logs(path, "my.h5", mapping)

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import importlib.metadata
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from safestitch.data.binary import DSRL_COLUMNS
 from safestitch.data.blocks import Place, Table
 from safestitch.data.mapping import Mapping, read_mapping, resolve
 from safestitch.data.rows import Cuts, Rows, Splitter, dimensions, rows_of, unnamed
-from safestitch.data.staging import Staging
+from safestitch.data.staging import Staging, provenance_of
 from safestitch.data.tables import open_table
 from safestitch.episodes import Episodes
 from safestitch.records import DataError, SafestitchError
@@ -84,6 +85,8 @@ def import_logs(
 ) -> Imported:
     """Stream a log of any size into an HDF5 file; the same call goes on after a kill.
 
+    A file that holds this very import already is left as it is.
+
     Args:
         source: CSV, JSON lines, Parquet, NPZ or HDF5 file, a frame, or a dictionary of arrays.
         out: File to write; it appears when it is complete, and not before.
@@ -98,23 +101,22 @@ def import_logs(
     out, log = Path(out), Log.open(source, mapping)
     staging = Staging(out)
     key = _key(source, log)
-    is_finished = not overwrite and staging.is_finished(key)
-    if out.exists() and not overwrite and not is_finished:
-        raise SafestitchError(f"{out} exists: choose another name, or give --overwrite")
+    facts = _provenance(log, key)
+    if out.exists() and not overwrite:
+        before = provenance_of(out)
+        if before.get("key") != facts["key"]:
+            raise SafestitchError(f"{out} exists: choose another name, or give --overwrite")
+        staging.clear()  # the same import was killed when it had only to tidy up
+        return _imported(out, log, before)
     with staging.held():
-        if is_finished:
-            journal = staging.journal()
-            counts, rows = journal["assembled"][:2], journal["rows"]
-        else:
-            try:
-                facts = _stage(log, staging, key, progress or _quiet, journal_seconds)
-            except DataError:
-                staging.clear()  # nothing of it can be used
-                raise
-            rows = staging.rows
-            counts = staging.assemble(_provenance(log), facts)
+        try:
+            _stage(log, staging, key, progress or _quiet, journal_seconds)
+        except DataError:
+            staging.clear()  # nothing of it can be used
+            raise
+        made = staging.assemble(facts)
         staging.clear()
-    return Imported(out, counts[0], rows, _notes(log, *counts))
+    return _imported(out, log, made)
 
 
 def read_logs(source: Any, mapping: Any = None) -> Episodes:
@@ -149,8 +151,8 @@ def read_logs(source: Any, mapping: Any = None) -> Episodes:
 
 def _stage(
     log: Log, staging: Staging, key: dict[str, Any], progress: Progress, journal_seconds: float
-) -> dict[str, Any]:
-    """Bring every row into the staging directory; returns what its journal holds."""
+) -> None:
+    """Bring every row into the staging directory."""
     journal = staging.journal()
     if journal.get("key") != key or not staging.has(journal, log.widths):
         journal = {}
@@ -170,9 +172,7 @@ def _stage(
             staging.note(_facts(key, place, splitter))
             said = time.monotonic()
     _require_rows(log, staging.rows)
-    facts = _facts(key, place, splitter)
-    staging.note(facts)
-    return facts
+    staging.note(_facts(key, place, splitter))
 
 
 def _facts(key: dict[str, Any], place: Place, splitter: Splitter) -> dict[str, Any]:
@@ -264,9 +264,10 @@ def _as_json(value: Any) -> Any:
     return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _provenance(log: Log) -> dict[str, Any]:
+def _provenance(log: Log, key: dict[str, Any]) -> dict[str, Any]:
     return {
         "source": log.table.name,
+        "key": hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest(),
         "mapping": log.mapping.plain(),
         "observations": dimensions(log.table, log.mapping.obs),
         "actions": dimensions(log.table, log.mapping.action),
@@ -274,14 +275,14 @@ def _provenance(log: Log) -> dict[str, Any]:
     }
 
 
-def _notes(log: Log, episodes: int, derived: int) -> tuple[str, ...]:
+def _imported(out: Path, log: Log, made: dict[str, Any]) -> Imported:
     notes = [f"guessed {guess}" for guess in log.guesses]
-    if derived:
+    if made["derived_ends"]:
         notes.append(
-            f"{derived} of {episodes} episodes end without a flag: their last rows are marked "
-            "truncated"
+            f"{made['derived_ends']} of {made['episodes']} episodes end without a flag: their last "
+            "rows are marked truncated"
         )
-    return tuple(notes)
+    return Imported(out, made["episodes"], made["steps"], tuple(notes))
 
 
 def _quiet(_: int, __: int) -> None:
