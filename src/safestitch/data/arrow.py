@@ -145,13 +145,14 @@ def _column(pa: Any, path: Path, name: str, batch: Any, width: int, *, is_text: 
     column = batch.column(batch.schema.get_field_index(name))
     if is_text:
         return column.cast(pa.string()).to_numpy(zero_copy_only=False)
-    where = f"{path.name}"
+    where = path.name
     if hasattr(column.type, "value_field"):
         flat = column.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
         if (lengths != width).any() or len(flat) != width * len(column):
             raise DataError(f"{where}: column {name}: expected lists of {width} numbers everywhere")
         return flat.reshape(len(column), width)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        raise DataError(f"{where}: column {name}: expected numbers, got text")
+    kinds = ("integer", "floating", "boolean", "decimal", "null")
+    if not any(getattr(pa.types, f"is_{kind}")(column.type) for kind in kinds):
+        raise DataError(f"{where}: column {name}: expected numbers, got {column.type}")
     return as_numbers(name, where, column.cast(pa.float64()).to_numpy(zero_copy_only=False))
