@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -195,14 +195,24 @@ class Episodes:
     @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256 of every column: two data sets with one fingerprint are the same data."""
-        digest = hashlib.sha256()
-        for name in (*COLUMNS, "offsets", "final_observations"):
-            if getattr(self, name) is None:
-                continue
-            column = np.ascontiguousarray(getattr(self, name))
-            digest.update(f"{name} {column.dtype} {column.shape}".encode())
-            digest.update(column.data)
-        return digest.hexdigest()
+        names = (*COLUMNS, "offsets", "final_observations")
+        columns = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return fingerprint_of(
+            (name, column.dtype, column.shape, [np.ascontiguousarray(column).data])
+            for name, column in columns.items()
+        )
+
+
+def fingerprint_of(
+    columns: Iterable[tuple[str, np.dtype, tuple[int, ...], Iterable[bytes | memoryview]]],
+) -> str:
+    """The fingerprint of columns whose bytes come in pieces: name, type, shape, pieces."""
+    digest = hashlib.sha256()
+    for name, dtype, shape, pieces in columns:
+        digest.update(f"{name} {dtype} {shape}".encode())
+        for piece in pieces:
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def frontier(

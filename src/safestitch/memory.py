@@ -25,12 +25,25 @@ def _system() -> int:
 
 def _limits() -> list[int]:
     """What the limits of the process and its container leave; none where nothing is limited."""
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    limits = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    status = _status()
+    left = []
+    for kind, used in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            left.append(limit - status.get(used, 0))
     try:
         text = _CGROUP.read_text().strip()
-        limits += [int(text)] if text.isdigit() else []
+        left += [int(text) - status.get("RssAnon", 0)] if text.isdigit() else []
     except OSError:
         pass
-    return [limit - used for limit in limits]
+    return left
+
+
+def _status() -> dict[str, int]:
+    """Sizes of this process, bytes; mapped files do not count into VmData and RssAnon."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return {}
+    sizes = (line.split() for line in lines if line.endswith(" kB"))
+    return {name.rstrip(":"): int(size) * 1024 for name, size, _ in sizes}

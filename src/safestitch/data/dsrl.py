@@ -146,13 +146,15 @@ def _ends(path, arrays, unfinished: Unfinished) -> tuple[np.ndarray, np.ndarray,
 
 def _flag(path, arrays, name: str) -> np.ndarray:
     values = hdf5.read_flags(arrays[name]).reshape(-1)
+    if values.dtype == bool:
+        return values
     wrong = np.flatnonzero((values != 0) & (values != 1))
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
             f"{path}: {KEYS[name]}: row {row}: expected true/false or 0/1, got {values[row]:g}"
         )
-    return values.astype(bool, copy=False)
+    return values.astype(bool)
 
 
 def _columns(arrays, first: int, last: int) -> dict[str, Any]:

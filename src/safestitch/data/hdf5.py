@@ -39,7 +39,7 @@ def open_file(path: str | Path) -> Iterator[h5py.File]:
     if not path.is_file():
         raise DataError(f"no file {path}")
     try:
-        file = h5py.File(path, "r", locking="best-effort", rdcc_nbytes=2**25)
+        file = h5py.File(path, "r", locking="best-effort", rdcc_nbytes=2**20)
     except BROKEN as error:
         raise DataError(f"{path} is not a whole HDF5 file: {_reason(error)}") from None
     with file:
