@@ -30,10 +30,10 @@ $(READY): pyproject.toml requirements.txt | $(UV)
 	@echo "making $(VENV) with Python $(PYTHON)"
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV) \
 	  || { echo "Python $(PYTHON) is not to be had here: trying python3"; $(UV) venv --quiet --allow-existing --python python3 $(VENV); }
-	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --requirement requirements.txt --editable ".[tensorboard]"
+	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --requirement requirements.txt --editable ".[logs,tensorboard]"
 	@touch $@
 
-# The simulators, every version pinned: the suites' own pins are of 2023 and cannot be met here, hence --no-deps.
+# The simulators and DSRL's reader, every version pinned: their own pins are of 2023 and cannot be met here, hence --no-deps.
 $(SIMS): requirements-sims.txt $(READY)
 	@echo "adding the simulators to $(VENV)"
 	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps --requirement requirements-sims.txt
@@ -55,10 +55,10 @@ wheel: | $(UV)
 # Exact versions for every Python we support, without the address of any index.
 pins: | $(UV)
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
-	  --extra tensorboard --group dev pyproject.toml --output-file requirements.txt
+	  --extra logs --extra tensorboard --group dev pyproject.toml --output-file requirements.txt
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header --constraint requirements.txt \
-	  --extra bullet --extra mujoco pyproject.toml --output-file requirements-sims.txt
-	@printf '%s\n' "bullet-safety-gym==1.4.0 ; python_full_version < '3.12'" "safety-gymnasium==1.0.0 ; python_full_version < '3.12'" >> requirements-sims.txt
+	  --extra bullet --extra mujoco --group formats pyproject.toml --output-file requirements-sims.txt
+	@printf '%s\n' "bullet-safety-gym==1.4.0 ; python_full_version < '3.12'" "safety-gymnasium==1.0.0 ; python_full_version < '3.12'" "dsrl==0.1.0" >> requirements-sims.txt
 
 clean:
 	@rm -rf $(VENV) .tools dist .wheel-test

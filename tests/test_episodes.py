@@ -452,3 +452,19 @@ def test_best_within_is_the_best_of_those_within(drawn, limit):
     expected = max(within) if within else math.nan
     found = best_within(*frontier(returns, costs), limit)
     assert found == pytest.approx(expected, nan_ok=True)
+
+
+def test_select_keeps_the_order_given():
+    ends = np.array([1, 0, 1, 1], bool)
+    rows = np.arange(4.0)
+    three = Episodes.of(rows[:, None], rows[:, None], rows, rows, ends & False, ends)
+    three = dataclasses.replace(three, final_observations=np.array([[7], [8], [9]], np.float32))
+    chosen = three.select(np.array([2, 1]))
+    assert chosen.observations[:, 0].tolist() == [3.0, 1.0, 2.0]
+    assert chosen.lengths.tolist() == [1, 2]
+    assert chosen.final_observations is not None
+    assert chosen.final_observations[:, 0].tolist() == [9.0, 8.0]
+    rebuilt = Episodes(**{f.name: getattr(chosen, f.name) for f in dataclasses.fields(chosen)})
+    assert rebuilt.fingerprint == chosen.fingerprint
+    with pytest.raises(DataError, match="none of the 3"):
+        three.select(np.array([], int))

@@ -176,7 +176,9 @@ def test_another_format_without_versions(run_directory, versions):
         runs.read(run_directory)
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(runs.Run)])
+@pytest.mark.parametrize(
+    "name", [f.name for f in dataclasses.fields(runs.Run) if f.name != "block_rows"]
+)
 def test_a_missing_field(run_directory, name):
     path = run_directory / runs.RUN
     fields = json.loads(path.read_text())
@@ -201,13 +203,21 @@ def test_an_unknown_field(run_directory):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("seeds", "abc"), ("seeds", 3), ("config", [1]), ("algorithm", 3), ("data_summary", None)],
+    [("seeds", "abc"), ("seeds", 3), ("config", [1]), ("algorithm", 3), ("data_summary", None)]
+    + [("block_rows", value) for value in (0, -1, 2.5, True, "all")],
     ids=repr,
 )
 def test_a_field_of_the_wrong_type(run_directory, name, value):
     rewrite(run_directory, **{name: value})
     with pytest.raises(RunError, match=name):
         runs.read(run_directory)
+
+
+def test_runs_older_than_blocks_were_trained_on_all_data_at_once(run_directory):
+    fields = json.loads((run_directory / runs.RUN).read_text())
+    del fields["block_rows"]
+    (run_directory / runs.RUN).write_text(json.dumps(fields))
+    assert runs.read(run_directory).block_rows is None
 
 
 # --- trained or not ----------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The tasks of the field: one table of what they look like and what the public data hold.
 
-The numbers are those of the DSRL data sets. Returns are undiscounted sums over an episode.
+The numbers are those of the 38 DSRL data sets. Returns are undiscounted sums over an episode.
 """
 
 import csv
@@ -12,7 +12,7 @@ from typing import Any, Literal, get_type_hints
 from safestitch.names import lookup
 from safestitch.records import Spec
 
-Suite = Literal["bullet", "mujoco"]
+Suite = Literal["bullet", "mujoco", "metadrive"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,16 +29,25 @@ class Entry:
     act_dim: int
     horizon: int
     cost_range: float
-    """Cost per episode that 100% stands for: the largest of the public data, rounded up."""
+    """Cost per episode that 100% stands for: the largest of the public data, rounded."""
     trajectories: int
     """Episodes of the public data."""
     reward_min: float
     """Smallest reward return of the public data."""
     reward_max: float
+    cost_min: float
+    """Smallest cost return of the public data."""
     cost_max: float
-    """Largest cost return of the public data."""
     dsrl_file: str
     """File name of the public data."""
+    first_class: bool
+    """Simulated and reported on here; the data of the others can be downloaded and learned from."""
+
+    @property
+    def dsrl_id(self) -> str:
+        """Name of the task in the `dsrl` package, as in `OfflineCarCircle1Gymnasium-v0`."""
+        stem = self.dsrl_file.rsplit("-", 2)[0]
+        return stem.replace("SafeMetaDrive", "OfflineMetadrive").replace("Safety", "Offline")
 
     @property
     def spec(self) -> Spec:
@@ -47,18 +56,35 @@ class Entry:
 
 
 @functools.cache
-def catalog() -> dict[str, Entry]:
-    """Name -> entry, in the order of the table."""
+def public_files() -> dict[str, Entry]:
+    """Name -> entry of every public data set, in the order of the table."""
     kinds = get_type_hints(Entry)
     text = resources.files("safestitch").joinpath("catalog.csv").read_text()
     rows = csv.DictReader(text.splitlines())
     return {row["task"]: Entry(**{n: _read(kinds[n], v) for n, v in row.items()}) for row in rows}
 
 
+@functools.cache
+def catalog() -> dict[str, Entry]:
+    """Name -> entry of the first-class tasks."""
+    return {name: entry for name, entry in public_files().items() if entry.first_class}
+
+
 def _read(kind: Any, text: str) -> Any:
+    if kind is bool:
+        return {"yes": True, "no": False}[text]
     return kind(text) if kind in (int, float) else text
 
 
 def get_entry(name: str) -> Entry:
-    """The entry of that name; an unknown name is an error that suggests the nearest."""
+    """The first-class task of that name; an unknown name is an error that suggests the nearest."""
     return lookup("task", name, catalog())
+
+
+def get_public(name: str) -> Entry:
+    """The public data set of that name, which may also be DSRL's id or file name."""
+    known = public_files()
+    for entry in known.values():
+        if name in (entry.dsrl_id, entry.dsrl_file):
+            return entry
+    return lookup("data set", name, known)

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -45,12 +46,15 @@ class Episodes:
     """True on the last step of an episode that the clock ended."""
     offsets: Int[np.ndarray, " e1"]
     """First row of each episode, and the number of rows at the end."""
+    final_observations: Float[np.ndarray, "e o"] | None = None
+    """What was seen after each episode's last step, where it was logged."""
 
     def __post_init__(self):
         _check_shapes(self)
         _check_offsets(self)
         _check_values(self)
         _check_ends(self)
+        _check_final(self)
 
     @classmethod
     def of(cls, observations, actions, rewards, costs, terminated, truncated):
@@ -82,6 +86,19 @@ class Episodes:
         return cls(*floats, *flags, offsets=np.concatenate([[0], ends]).astype(np.int64))
 
     @classmethod
+    def trusted(cls, columns: Mapping[str, Any], facts: Mapping[str, Any]) -> "Episodes":
+        """Columns that were checked when they were stored: nothing of them is read.
+
+        Args:
+            columns: every field.
+            facts: what is known of them, so that it need not be computed: lengths, returns,
+                cost_returns, fingerprint.
+        """
+        episodes = object.__new__(cls)
+        vars(episodes).update(columns, **facts)
+        return episodes
+
+    @classmethod
     def join(cls, parts: Sequence["Episodes"]) -> "Episodes":
         """Concatenate data sets of the same task."""
         if not parts:
@@ -94,7 +111,11 @@ class Episodes:
         shifted = [p.offsets[:-1] + s for p, s in zip(parts, sizes, strict=True)]
         total = np.array([sum(part.steps for part in parts)])
         columns = [np.concatenate([getattr(p, name) for p in parts]) for name in COLUMNS]
-        return cls(*columns, offsets=np.concatenate([*shifted, total]))
+        finals = [p.final_observations for p in parts]
+        known = [final for final in finals if final is not None]
+        final = np.concatenate(known) if len(known) == len(parts) else None
+        offsets = np.concatenate([*shifted, total])
+        return cls(*columns, offsets=offsets, final_observations=final)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -110,6 +131,46 @@ class Episodes:
             f"{self.observations.shape[1]}, actions {self.actions.shape[1]}, reward "
             f"{r.min():.4g}..{r.max():.4g}, cost {c.min():.4g}..{c.max():.4g})"
         )
+
+    def take(self, first: int, last: int) -> "Episodes":
+        """Episodes first .. last - 1, as views; what was checked is not checked again."""
+        begin, end = self.offsets[first], self.offsets[last]
+        columns: dict[str, Any] = {name: getattr(self, name)[begin:end] for name in COLUMNS}
+        final = self.final_observations
+        columns["offsets"] = self.offsets[first : last + 1] - begin
+        columns["final_observations"] = None if final is None else final[first:last]
+        return Episodes.trusted(columns, {})
+
+    def select(self, chosen: Int[np.ndarray, " c"]) -> "Episodes":
+        """The chosen episodes, in the order given."""
+        if not len(chosen):
+            raise DataError(f"none of the {len(self)} episodes is chosen: nothing would be left")
+        lengths = self.lengths[chosen]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+        final = self.final_observations
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in COLUMNS}
+        columns["offsets"] = offsets
+        columns["final_observations"] = None if final is None else final[chosen]
+        return Episodes.trusted(columns, {})
+
+    def blocks(self, rows: int = 2**16) -> Iterator["Episodes"]:
+        """The whole as sets of about `rows` steps, in order; at least one episode each."""
+        first = 0
+        while first < len(self):
+            reach = np.searchsorted(self.offsets, self.offsets[first] + rows, "right") - 1
+            last = max(int(reach), first + 1)
+            yield self.take(first, last)
+            first = last
+
+    def next_observations(self) -> Float[np.ndarray, "n o"]:
+        """What was seen after each step; an end that was not logged repeats its observation."""
+        following = np.empty_like(self.observations)
+        following[:-1] = self.observations[1:]
+        ends = self.offsets[1:] - 1
+        final = self.final_observations
+        following[ends] = self.observations[ends] if final is None else final
+        return following
 
     @property
     def steps(self) -> int:
@@ -134,12 +195,24 @@ class Episodes:
     @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256 of every column: two data sets with one fingerprint are the same data."""
-        digest = hashlib.sha256()
-        for name in (*COLUMNS, "offsets"):
-            column = np.ascontiguousarray(getattr(self, name))
-            digest.update(f"{name} {column.dtype} {column.shape}".encode())
-            digest.update(column.data)
-        return digest.hexdigest()
+        names = (*COLUMNS, "offsets", "final_observations")
+        columns = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return fingerprint_of(
+            (name, column.dtype, column.shape, [np.ascontiguousarray(column).data])
+            for name, column in columns.items()
+        )
+
+
+def fingerprint_of(
+    columns: Iterable[tuple[str, np.dtype, tuple[int, ...], Iterable[bytes | memoryview]]],
+) -> str:
+    """The fingerprint of columns whose bytes come in pieces: name, type, shape, pieces."""
+    digest = hashlib.sha256()
+    for name, dtype, shape, pieces in columns:
+        digest.update(f"{name} {dtype} {shape}".encode())
+        for piece in pieces:
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def frontier(
@@ -179,6 +252,8 @@ def _as_flags(name: str, column) -> np.ndarray:
     flags = _as_array(name, column)
     if flags.dtype.kind not in "biuf":
         raise DataError(f"{name}: expected true/false or 0/1, got values of type {flags.dtype}")
+    if flags.dtype == bool:
+        return np.asarray(flags, order="C")
     wrong = np.argwhere(~np.isin(flags, (0, 1)))
     if len(wrong):
         place = tuple(wrong[0])
@@ -214,11 +289,28 @@ def _check_shapes(data: Episodes) -> None:
 
 
 def _check_values(data: Episodes) -> None:
+    # Masks as large as the data are made only to report what is wrong.
     for name in ("observations", "actions", "rewards", "costs"):
         column = getattr(data, name)
-        _report(data, name, ~np.isfinite(column), "is not finite. Remove or repair it")
-    negative = data.costs < 0
-    _report(data, "costs", negative, "is negative. Costs are >= 0, lower is better: flip the sign?")
+        if not all_finite(column):
+            _report(data, name, ~np.isfinite(column), "is not finite. Remove or repair it")
+    if data.costs.min() < 0:
+        advice = "is negative. Costs are >= 0, lower is better: flip the sign?"
+        _report(data, "costs", data.costs < 0, advice)
+
+
+def all_finite(column: np.ndarray, block: int = 2**16) -> bool:
+    """Whether no value is NaN or infinite; one pass over blocks that stay in the cache.
+
+    A sum of finite values is finite unless it overflows, and any other sum is not.
+    """
+    rows = max(1, block * len(column) // max(1, column.size))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, len(column), rows):
+            part = column[first : first + rows]
+            if not np.isfinite(part.sum()) and not np.isfinite(part).all():
+                return False
+    return True
 
 
 def _check_offsets(data: Episodes) -> None:
@@ -245,6 +337,18 @@ def _check_ends(data: Episodes) -> None:
     for name in ("terminated", "truncated"):
         early = getattr(data, name) & ~ends
         _report(data, name, early, f"is set before its episode ends: {advice}", False)
+
+
+def _check_final(data: Episodes) -> None:
+    final = data.final_observations
+    if final is None:
+        return
+    expected = (len(data), data.observations.shape[1])
+    if final.shape != expected:
+        raise DataError(f"final_observations: expected shape {expected}, got {final.shape}")
+    if not all_finite(final):
+        episode = int(np.argwhere(~np.isfinite(final))[0][0])
+        raise DataError(f"final_observations: episode {episode} is not finite. Remove or repair it")
 
 
 def _report(data: Episodes, name: str, wrong: np.ndarray, what: str, show_value=True) -> None:

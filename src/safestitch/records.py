@@ -11,6 +11,10 @@ class DataError(SafestitchError):
     """The data are malformed; the message names the column, the episode and the row."""
 
 
+class DataNote(UserWarning):
+    """Something was done to the data on the way in that their owner should know of."""
+
+
 class RunError(SafestitchError):
     """A run directory is missing, incomplete, of another version, or in use."""
 

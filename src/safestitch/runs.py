@@ -59,6 +59,8 @@ class Run:
     data_summary: dict[str, Any]
     """Episodes, ranges of reward and cost, and the frontier: what results are shown beside."""
     versions: dict[str, str]
+    block_rows: int | None = None
+    """Steps of the blocks that data larger than memory are visited in; None: all at once."""
     format: int = FORMAT
 
 
@@ -113,6 +115,8 @@ def read(directory: Path) -> Run:
             raise RunError(f"{directory / RUN} is damaged: {field} is not a {kind.__name__}")
     if not run.seeds or not all(type(seed) is int for seed in run.seeds):
         raise RunError(f"{directory / RUN} is damaged: seeds are not a list of numbers")
+    if run.block_rows is not None and (type(run.block_rows) is not int or run.block_rows < 1):
+        raise RunError(f"{directory / RUN} is damaged: block_rows is {run.block_rows!r}")
     missing = [name for name in SUMMARY if name not in run.data_summary]
     if missing:
         raise RunError(f"{directory / RUN} is damaged: data_summary has no {missing[0]}")

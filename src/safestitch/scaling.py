@@ -1,5 +1,6 @@
 """Units: what a network sees against what the data and the user speak of."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -48,8 +49,8 @@ class Scaling(eqx.Module):
 
 def fit_scaling(episodes: Episodes, spec: Spec) -> Scaling:
     """Measure the data. A constant observation column is centred and not divided."""
-    mean = episodes.observations.mean(0, dtype=np.float64)
-    std = episodes.observations.std(0, dtype=np.float64)
+    mean = _sum(episodes, lambda x: x) / episodes.steps
+    std = np.sqrt(_sum(episodes, lambda x: np.square(x - mean)) / episodes.steps)
 
     def floats(x):
         return np.asarray(x, np.float32)
@@ -63,6 +64,15 @@ def fit_scaling(episodes: Episodes, spec: Spec) -> Scaling:
         cost_unit=floats(episodes.cost_returns.max() or 1.0),
         horizon=floats(spec.horizon),
     )
+
+
+def _sum(episodes: Episodes, value: Callable) -> Float[np.ndarray, " o"]:
+    """Sum of a value of all observations, row after row: the same bits for any size of block."""
+    total = np.zeros(episodes.observations.shape[1])
+    for block in episodes.blocks():
+        rows = value(block.observations.astype(np.float64))
+        total = np.concatenate([total[None], rows]).sum(0)
+    return total
 
 
 def blank_scaling(spec: Spec) -> Scaling:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from safestitch.envs import TASKS, Task, get_task
-from safestitch.envs.base import select, within_cost_range
 from safestitch.envs.chain import CELLS, STITCH_CHAIN
 from safestitch.envs.point import MINI_CIRCLE, MINI_RUN
 from safestitch.episodes import Episodes, best_within, frontier
@@ -146,25 +145,6 @@ def test_the_data_replay_in_the_task(task):
         )
         assert float(reward) == pytest.approx(first["rewards"][t], rel=1e-3, abs=2e-2)
         assert float(cost) == first["costs"][t]
-
-
-def tiny() -> Episodes:
-    """Three episodes of 1, 2 and 1 steps that cost 0, 3 and 2."""
-    ends = np.array([1, 0, 1, 1], bool)
-    return Episodes.of(
-        np.arange(4.0)[:, None], np.zeros((4, 1)), np.arange(4.0), [0, 1, 2, 2], ends & False, ends
-    )
-
-
-def test_within_cost_range_keeps_the_limit_itself():
-    assert within_cost_range(tiny(), 2.0).cost_returns.tolist() == [0.0, 2.0]
-    assert within_cost_range(tiny(), 3.0).fingerprint == tiny().fingerprint
-
-
-def test_select_keeps_the_order_given():
-    chosen = select(tiny(), np.array([2, 1]))
-    assert chosen.observations[:, 0].tolist() == [3.0, 1.0, 2.0]
-    assert chosen.lengths.tolist() == [1, 2]
 
 
 # --- MiniCircle --------------------------------------------------------------------------------

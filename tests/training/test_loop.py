@@ -431,7 +431,7 @@ class FullDisk:
 )
 def test_a_full_disk(whole, tmp_path, size, seconds, file, step):
     out = tmp_path / "run"
-    with pytest.raises(RunError) as caught, FullDisk(size) as disk:
+    with pytest.raises(SafestitchError) as caught, FullDisk(size) as disk:
         train(out, progress=disk, checkpoint_seconds=seconds)
     assert f"cannot write {out / file}: File too large" in str(caught.value)
     assert (step_of(out) if (out / runs.CHECKPOINT).exists() else None) == step

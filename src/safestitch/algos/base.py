@@ -32,7 +32,12 @@ class Algorithm:
     presets: Mapping[str, Any]
     """Name -> Config; "paper" is the published table."""
     prepare: Callable
-    """(config, episodes, spec, scaling) -> data: what is done to the data once, in NumPy."""
+    """(config, episodes, spec, scaling[, facts]) -> data: what is done to the data once, in NumPy.
+
+    Of data larger than memory the episodes are a block, and `facts` is what `survey` found.
+    """
+    survey: Callable
+    """(config, episodes, spec, scaling) -> facts of all the data that one block does not show."""
     init: Callable
     """(config, spec, key) -> state: networks and optimisers of one seed."""
     sample: Callable

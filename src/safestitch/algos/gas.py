@@ -29,14 +29,15 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from safestitch.algos import asking
+from safestitch.algos import asking, reshaping
 from safestitch.algos.asking import expectile_weight
 from safestitch.algos.base import Algorithm, Metrics, Request, check_kinds, check_range, pick
+from safestitch.algos.segments import Data, draw_ends, measure, segments
 from safestitch.episodes import Episodes
 from safestitch.learn import clipped_adamw, descend, start_training
 from safestitch.nn import EmbeddedMLP
 from safestitch.records import Spec
-from safestitch.scaling import AnyArray, Scaling
+from safestitch.scaling import Scaling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,24 +96,6 @@ class Config:
         check_range(self, ("alpha", "q", "budget_expectile"), 1e-6, 1)
 
 
-class Data(NamedTuple):
-    """The data as training sees them; `n` steps, memory O(n)."""
-
-    observations: Float[AnyArray, "n o"]
-    actions: Float[AnyArray, "n a"]
-    rewards: Float[AnyArray, " n"]
-    costs: Float[AnyArray, " n"]
-    reward_before: Float[AnyArray, " n"]
-    """Reward of the episode before this step."""
-    cost_before: Float[AnyArray, " n"]
-    last: Int[AnyArray, " n"]
-    """Row of the episode's last step."""
-    top_rows: Int[AnyArray, " m"]
-    top_ends: Int[AnyArray, " m"]
-    """First and last rows of the segments of D^q."""
-    horizon: Float[AnyArray, ""]
-
-
 class Batch(NamedTuple):
     """Segments, in the paper's letters."""
 
@@ -137,61 +120,38 @@ class Networks(NamedTuple):
     budget_goal: PyTree
 
 
-def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling) -> Data:
-    """Scale, take prefix sums, choose D^q."""
-    episode = np.repeat(np.arange(len(episodes)), episodes.lengths)
-    first, last = episodes.offsets[episode], episodes.offsets[episode + 1] - 1
-    rewards = episodes.rewards / np.float64(scaling.reward_unit)
-    costs = episodes.costs / np.float64(scaling.cost_unit)
-    reward_before, cost_before = (np.cumsum(x) - x for x in (rewards, costs))
-    data = Data(
+def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling, bars=None) -> Data:
+    """Scale, take prefix sums, choose D^q: by itself, or by the bars of data it is a block of."""
+    data = measure(episodes, spec, scaling)._replace(
         observations=scaling.observation(episodes.observations),
         actions=scaling.unscale_action(episodes.actions),
-        rewards=rewards.astype(np.float32),
-        costs=costs.astype(np.float32),
-        reward_before=(reward_before - reward_before[first]).astype(np.float32),
-        cost_before=(cost_before - cost_before[first]).astype(np.float32),
-        last=last.astype(np.int32),
-        top_rows=np.zeros(0, np.int32),
-        top_ends=np.zeros(0, np.int32),
-        horizon=np.float32(spec.horizon),
     )
-    return data._replace(**top_segments(cfg, data)) if cfg.reshape else data
+    return data._replace(**top_segments(cfg, data, bars)) if cfg.reshape else data
 
 
-def segments(
-    data: Data, row: Int[AnyArray, " b"], end: Int[AnyArray, " b"]
-) -> tuple[Float[AnyArray, " b"], Float[AnyArray, " b"], Float[AnyArray, " b"]]:
-    """TSRA: R_{t:Γ}, C_{t:Γ} and t' / T of the segments from `row` to `end`, in O(1) each."""
-    R = data.reward_before[end] + data.rewards[end] - data.reward_before[row]
-    C = data.cost_before[end] + data.costs[end] - data.cost_before[row]
-    length = (end - row + 1).astype(np.float32)  # Γ - t + 1 = T - t'
-    return R, C, 1.0 - length / data.horizon
+def survey(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling):
+    """The bars that segments of D^q pass, from one walk over rewards and costs of all data."""
+    walk = (measure(block, spec, scaling) for block in episodes.blocks(2**18))
+    share = reshaping.draws(episodes.steps) / episodes.steps
+    found = [draw_segments(cfg, data, round(share * len(data.last)) or 1) for data in walk]
+    _, _, R, group = (np.concatenate(column) for column in zip(*found, strict=True))
+    return reshaping.bars_of(R, group, cfg.q)
 
 
-def draw_ends(cfg: Config, data: Data, row: Int[AnyArray, " b"], u: Float[AnyArray, " b"]):
-    """Γ uniform over t .. the last step (D1); without TSRA the last step."""
-    last = data.last[row]
-    if not cfg.tsra:
-        return last
-    return (row + (u * (last - row + 1).astype(u.dtype)).astype(row.dtype)).clip(max=last)
-
-
-def top_segments(cfg: Config, data: Data, bins: int = 20) -> dict[str, Int[np.ndarray, " m"]]:
-    """D^q from sampled segments: the top q of R among those of like C and like length (D2)."""
-    n, rng = len(data.rewards), np.random.default_rng(0)
-    size = min(max(200_000, 2 * n), 4_000_000)
-    row = rng.integers(0, n, size, dtype=np.int32)
+def draw_segments(cfg: Config, data: Data, size: int):
+    """Segments as `sample` draws them: first rows, last rows, R, and number of the group (D2)."""
+    rng = np.random.default_rng(0)
+    row = rng.integers(0, len(data.rewards), size, dtype=np.int32)
     end = draw_ends(cfg, data, row, rng.random(size, dtype=np.float32))
     R, C, _ = segments(data, row, end)
-    cost_bin = np.where(C <= 1e-6, 0, 1 + np.minimum(C * bins, bins - 1).astype(int))
-    group = cost_bin * bins + (end - row) * bins // int(data.horizon)
-    order = np.lexsort((R, group))
-    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    sizes = np.diff(starts, append=size)
-    rank = np.arange(size) - np.repeat(starts, sizes)
-    kept = np.repeat(np.maximum(1, np.rint(cfg.q * sizes)), sizes)
-    chosen = order[np.repeat(sizes, sizes) - rank <= kept]
+    return row, end, R, reshaping.group_of(C, end - row, int(data.horizon))
+
+
+def top_segments(cfg: Config, data: Data, bars=None) -> dict[str, Int[np.ndarray, " m"]]:
+    """D^q from sampled segments: the top q of R among those of like C and like length (D2)."""
+    row, end, R, group = draw_segments(cfg, data, reshaping.draws(len(data.rewards)))
+    share = (R, group, cfg.q)
+    chosen = reshaping.top_share(*share) if bars is None else reshaping.above(*share, bars)
     return {"top_rows": row[chosen], "top_ends": end[chosen]}
 
 
@@ -386,6 +346,7 @@ ALGORITHM = Algorithm(
         ),
     },
     prepare=prepare,
+    survey=survey,
     init=init,
     sample=sample,
     update=update,

@@ -1,6 +1,7 @@
 """The command line: one file per verb, each parses, calls the library, prints."""
 
 import importlib
+import keyword
 import sys
 
 from rich.console import Console
@@ -14,6 +15,7 @@ VERBS = {
     "report": "one HTML page of a run: the limit dial, curves, settings",
     "watch": "a clip of a policy at several limits, side by side, on a simulator",
     "tasks": "every task, what it looks like, whether it runs here; --env tries your own",
+    "data": "get, list, import, check, edit and convert data",
     "demo": "train, evaluate and report on a built-in task, in minutes",
     "doctor": "what is installed, what works here, and how to mend what does not",
 }
@@ -27,15 +29,9 @@ def main(argv: list[str] | None = None) -> None:
 
 def _run(arguments: list[str]) -> int:
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        _help(Console(soft_wrap=True, highlight=False))
-        return 0
-    verb, rest = arguments[0], arguments[1:]
-    if verb not in VERBS:
-        errors.print(f"error: {unknown('command', verb, VERBS)}", markup=False)
-        return 2
+    about = "Offline safe RL with a cost limit chosen later."
     try:
-        return importlib.import_module(f"safestitch.cli.{verb}").run(rest)
+        return dispatch("safestitch", about, VERBS, arguments)
     except SafestitchError as error:
         errors.print(f"error: {error}", markup=False)
         return 2
@@ -44,10 +40,22 @@ def _run(arguments: list[str]) -> int:
         return 130
 
 
-def _help(console: Console) -> None:
-    console.print(
-        "usage: safestitch COMMAND ...\n\nOffline safe RL with a cost limit chosen later.\n"
-    )
-    for verb, what in VERBS.items():
+def dispatch(command: str, about: str, verbs: dict[str, str], arguments: list[str]) -> int:
+    """Run the module of a verb: `safestitch data get` is `safestitch.cli.data.get`."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        _help(command, about, verbs)
+        return 0
+    verb, rest = arguments[0], arguments[1:]
+    if verb not in verbs:
+        raise SafestitchError(unknown("command", verb, verbs))
+    package = ".".join(["safestitch.cli", *command.split()[1:]])
+    name = f"{verb}_" if keyword.iskeyword(verb) else verb
+    return importlib.import_module(f"{package}.{name}").run(rest)
+
+
+def _help(command: str, about: str, verbs: dict[str, str]) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"usage: {command} COMMAND ...\n\n{about}\n")
+    for verb, what in verbs.items():
         console.print(f"  {verb:8} {what}")
-    console.print("\n`safestitch COMMAND --help` shows the options of a command.")
+    console.print(f"\n`{command} COMMAND --help` shows the options of a command.")

@@ -28,6 +28,8 @@ class Options:
     """Settings to start from: fast, or paper for the published ones."""
     data_seed: int = 0
     """Seed of the built-in data maker."""
+    memory: float | None = None
+    """GB the data may take, half of what is free unless given; more is visited in blocks."""
     tensorboard: bool = False
     """Write TensorBoard events beside metrics.csv."""
     checkpoint_seconds: float = 10.0
@@ -74,6 +76,7 @@ def train_built_in(algorithm: Any, config: Any, options: Options) -> int:
             out,
             data_source=f"built-in {task.spec.task}, data seed {options.data_seed}",
             data_seed=options.data_seed,
+            memory=None if options.memory is None else options.memory * 1e9,
             tensorboard=options.tensorboard,
             checkpoint_seconds=options.checkpoint_seconds,
             progress=bar,

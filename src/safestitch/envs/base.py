@@ -68,22 +68,3 @@ def roll_behaviours(
         np.zeros(episodes * horizon, bool),
         truncated.reshape(-1),
     )
-
-
-def within_cost_range(episodes: Episodes, cost_range: float) -> Episodes:
-    """Drop the episodes that cost more than the task's cost range, as DSRL clips its data."""
-    keep = episodes.cost_returns <= cost_range
-    return select(episodes, np.flatnonzero(keep))
-
-
-def select(episodes: Episodes, chosen: np.ndarray) -> Episodes:
-    """The chosen episodes, in the order given."""
-    rows = np.concatenate([np.arange(*episodes.offsets[i : i + 2]) for i in chosen])
-    return Episodes.of(
-        episodes.observations[rows],
-        episodes.actions[rows],
-        episodes.rewards[rows],
-        episodes.costs[rows],
-        episodes.terminated[rows],
-        episodes.truncated[rows],
-    )

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safestitch.envs.base import Task, roll_behaviours, within_cost_range
+from safestitch.data.edits import clip_cost
+from safestitch.envs.base import Task, roll_behaviours
 from safestitch.episodes import Episodes
 from safestitch.records import Picture, Spec
 
@@ -110,7 +111,7 @@ def circle_data(seed: int, episodes: int = 1200) -> Episodes:
         CIRCLE.horizon,
         noise_key,
     )
-    return within_cost_range(made, CIRCLE.cost_range)
+    return clip_cost(made, CIRCLE.cost_range)
 
 
 _ANGLES = np.linspace(0, 2 * np.pi, 73)
@@ -201,7 +202,7 @@ def run_data(seed: int, episodes: int = 1200) -> Episodes:
         RUN.horizon,
         noise_key,
     )
-    return within_cost_range(made, RUN.cost_range)
+    return clip_cost(made, RUN.cost_range)
 
 
 MINI_RUN = Task(

@@ -27,6 +27,7 @@ def train_on(
     seeds: int = 1,
     preset: str = "fast",
     resume: bool = False,
+    memory: float | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Policy:
@@ -40,6 +41,8 @@ def train_on(
         seeds: how many, trained together.
         preset: settings to start from.
         resume: go on with the run in `out`, which decides algorithm, seeds and settings.
+        memory: bytes the data may take; half of what is free unless given. Larger data are visited
+            in blocks of sampled episodes.
         progress: called with (iterations done, metrics) as training goes on.
         settings: fields of the algorithm's config to change.
 
@@ -60,7 +63,16 @@ def train_on(
             raise SafestitchError(unknown("setting", name, fields))
     config = dataclasses.replace(config, **settings)
     spec = spec or spec_of(episodes)
-    train(chosen, config, spec, episodes, list(range(seeds)), Path(out), progress=progress)
+    train(
+        chosen,
+        config,
+        spec,
+        episodes,
+        list(range(seeds)),
+        Path(out),
+        memory=memory,
+        progress=progress,
+    )
     return load(out)
 
 

@@ -1,11 +1,12 @@
 """Config + data + algorithm -> run directory: scan, log, checkpoint, resume."""
 
+import contextlib
 import dataclasses
 import functools
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -19,6 +20,7 @@ from safestitch.algos.base import Algorithm
 from safestitch.episodes import Episodes, frontier
 from safestitch.records import RunError, Spec
 from safestitch.scaling import fit_scaling
+from safestitch.training.blocks import Blocks, draw_block, rows_within, visit_length
 from safestitch.training.metrics import MetricsLog
 
 IN_MEMORY = "episodes in memory"
@@ -61,11 +63,15 @@ def train(
     *,
     data_source: str = IN_MEMORY,
     data_seed: int = 0,
+    memory: float | None = None,
     tensorboard: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> None:
     """Train all seeds in one compiled program and leave a finished run in `out`.
+
+    Data that do not fit into `memory` bytes (half of what is free unless given) are visited in
+    blocks of sampled episodes.
 
     Raises:
         RunError: if `out` holds a run already, is in use, or cannot be written.
@@ -83,6 +89,7 @@ def train(
             data_fingerprint=episodes.fingerprint,
             data_summary=summarise(episodes),
             versions=runs.versions(),
+            block_rows=rows_within(episodes, memory),
         )
         runs.create(out, run)
         _train(
@@ -237,16 +244,19 @@ def _train(
     algorithm, config, run, episodes, out, *, tensorboard, checkpoint_seconds, progress
 ) -> None:
     scaling = fit_scaling(episodes, run.spec)
-    data = jax.device_put(algorithm.prepare(config, episodes, run.spec, scaling))
     checkpoint = fresh_checkpoint(algorithm, config, run.spec, run.seeds)
     if (out / runs.CHECKPOINT).exists():
         checkpoint = _load(out, checkpoint)
     step = int(checkpoint.step)
     saved_at = time.monotonic()
-    with MetricsLog(out, run.seeds, after=step, tensorboard=tensorboard) as log, _Stop() as stop:
+    with (
+        _data_of(algorithm, config, run, episodes, scaling) as data_at,
+        MetricsLog(out, run.seeds, after=step, tensorboard=tensorboard) as log,
+        _Stop() as stop,
+    ):
         while step < config.iterations and not stop.asked:
             size = min(CHUNK, config.iterations - step)
-            checkpoint, metrics = compile_chunk(algorithm, config, size)(checkpoint, data)
+            checkpoint, metrics = compile_chunk(algorithm, config, size)(checkpoint, data_at(step))
             metrics = {name: np.asarray(values) for name, values in metrics.items()}
             step += size
             log.write(step, metrics)
@@ -260,6 +270,25 @@ def _train(
         raise Interrupted(f"saved at iteration {step} of {config.iterations}")
     policies = jax.vmap(algorithm.policy)(checkpoint.states)
     runs.save_tree(out / runs.POLICY, (policies, scaling), step=step)
+
+
+@contextlib.contextmanager
+def _data_of(algorithm, config, run, episodes, scaling) -> Iterator[Callable[[int], PyTree]]:
+    """(iteration) -> the data it draws from: all, or the block whose turn it is."""
+    rows = run.block_rows
+    if rows is None:
+        data = jax.device_put(algorithm.prepare(config, episodes, run.spec, scaling))
+        yield lambda _: data
+        return
+    facts = algorithm.survey(config, episodes, run.spec, scaling)
+
+    def make(number: int) -> PyTree:
+        block = draw_block(episodes, rows, number)
+        return algorithm.prepare(config, block, run.spec, scaling, facts)
+
+    visit = visit_length(rows, episodes.steps, config.batch, config.iterations, CHUNK)
+    with Blocks(make, visit, config.iterations) as blocks:
+        yield blocks
 
 
 def _save(out: Path, checkpoint: Checkpoint) -> None:

@@ -1,0 +1,67 @@
+"""Segments of episodes: pieces from one step to a later one, their returns in O(1) (TSRA)."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from safestitch.episodes import Episodes
+from safestitch.records import Spec
+from safestitch.scaling import AnyArray, Scaling
+
+
+class Data(NamedTuple):
+    """The data as training sees them; `n` steps, memory O(n)."""
+
+    observations: Float[AnyArray, "n o"]
+    actions: Float[AnyArray, "n a"]
+    rewards: Float[AnyArray, " n"]
+    costs: Float[AnyArray, " n"]
+    reward_before: Float[AnyArray, " n"]
+    """Reward of the episode before this step."""
+    cost_before: Float[AnyArray, " n"]
+    last: Int[AnyArray, " n"]
+    """Row of the episode's last step."""
+    top_rows: Int[AnyArray, " m"]
+    top_ends: Int[AnyArray, " m"]
+    """First and last rows of the segments of D^q."""
+    horizon: Float[AnyArray, ""]
+
+
+def measure(episodes: Episodes, spec: Spec, scaling: Scaling) -> Data:
+    """Prefix sums in units of the largest returns; observations and actions as they are."""
+    episode = np.repeat(np.arange(len(episodes)), episodes.lengths)
+    first, last = episodes.offsets[episode], episodes.offsets[episode + 1] - 1
+    rewards = episodes.rewards / np.float64(scaling.reward_unit)
+    costs = episodes.costs / np.float64(scaling.cost_unit)
+    reward_before, cost_before = (np.cumsum(x) - x for x in (rewards, costs))
+    return Data(
+        observations=episodes.observations,
+        actions=episodes.actions,
+        rewards=rewards.astype(np.float32),
+        costs=costs.astype(np.float32),
+        reward_before=(reward_before - reward_before[first]).astype(np.float32),
+        cost_before=(cost_before - cost_before[first]).astype(np.float32),
+        last=last.astype(np.int32),
+        top_rows=np.zeros(0, np.int32),
+        top_ends=np.zeros(0, np.int32),
+        horizon=np.float32(spec.horizon),
+    )
+
+
+def segments(
+    data: Data, row: Int[AnyArray, " b"], end: Int[AnyArray, " b"]
+) -> tuple[Float[AnyArray, " b"], Float[AnyArray, " b"], Float[AnyArray, " b"]]:
+    """TSRA: R_{t:Γ}, C_{t:Γ} and t' / T of the segments from `row` to `end`, in O(1) each."""
+    R = data.reward_before[end] + data.rewards[end] - data.reward_before[row]
+    C = data.cost_before[end] + data.costs[end] - data.cost_before[row]
+    length = (end - row + 1).astype(np.float32)  # Γ - t + 1 = T - t'
+    return R, C, 1.0 - length / data.horizon
+
+
+def draw_ends(cfg: Any, data: Data, row: Int[AnyArray, " b"], u: Float[AnyArray, " b"]):
+    """Γ uniform over t .. the last step (D1); without TSRA the last step."""
+    last = data.last[row]
+    if not cfg.tsra:
+        return last
+    return (row + (u * (last - row + 1).astype(u.dtype)).astype(row.dtype)).clip(max=last)
