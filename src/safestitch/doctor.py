@@ -24,7 +24,7 @@ CORE = (
     "safetensors",
     "tyro",
 )
-EXTRAS = {"tensorboard": ("tensorboardX",)}
+EXTRAS = {"logs": ("pyarrow",), "tensorboard": ("tensorboardX",)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +88,11 @@ def _simulator(extra: str) -> Finding:
     except Exception as error:  # whatever it is, the report must go on
         state = f"{task}: {type(error).__name__}: {error}"
         return Finding(name, state, False, suites.fix(extra), optional=True)
-    versions = ", ".join(
-        f"{p} {importlib.metadata.version(p)}" for p in (needs.engine, "gymnasium")
-    )
-    return Finding(name, f"{needs.title} works ({needs.suite.split('==')[1]}, {versions})", True)
+    suite, known = needs.suite.split("==")
+    versions = {part: importlib.metadata.version(part) for part in (suite, needs.engine)}
+    other = "" if versions[suite] == known else f"; known to work with {known}"
+    named = ", ".join(f"{part} {version}" for part, version in versions.items())
+    return Finding(name, f"works ({named}{other})", True)
 
 
 def _device() -> Finding:
