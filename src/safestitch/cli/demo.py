@@ -56,4 +56,4 @@ def _train(options: Options) -> int:
         return train.run(["--resume", str(options.out)])
     algorithm = get_algorithm("gas")
     chosen = train.Options(options.task, seeds=options.seeds, out=options.out)
-    return train.train_built_in(algorithm, algorithm.presets[chosen.preset], chosen)
+    return train.train_on_material(algorithm, algorithm.presets[chosen.preset], chosen)

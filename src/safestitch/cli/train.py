@@ -1,17 +1,26 @@
-"""`safestitch train gas MiniCircle --seeds 5 --out runs/first`, and `train --resume runs/first`."""
+"""`safestitch train gas MiniCircle --seeds 5 --out runs/first`, and `train --resume runs/first`.
+
+The task is built in, or one of the field whose data lie on disk, or a data file of one's own.
+"""
 
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
 from safestitch.cli.progress import TrainingBar
 from safestitch.names import unknown
-from safestitch.records import SafestitchError
+from safestitch.records import SafestitchError, Spec
 
-USAGE = "safestitch train ALGORITHM TASK [--seeds N] [--out DIR] [options], or train --resume DIR"
+if TYPE_CHECKING:
+    from safestitch.episodes import Episodes
+    from safestitch.runs import Run
+
+USAGE = (
+    "safestitch train ALGORITHM TASK|FILE [--seeds N] [--out DIR] [options], or train --resume DIR"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +28,9 @@ class Options:
     """What is trained on and where it goes; the algorithm's own settings follow below."""
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
-    """Name of the task."""
+    """Name of the task, or a data file: see `safestitch tasks` and `safestitch data`."""
+    data: Path | None = None
+    """Data file of a named task; its public data on disk, or its built-in data, unless given."""
     seeds: int = 1
     """How many seeds, trained together: 0 .. N-1."""
     out: Path | None = None
@@ -51,30 +62,88 @@ def run(arguments: list[str]) -> int:
 
     algorithm = get_algorithm(arguments[0])
     options, config = _parse(algorithm, arguments[1:])
-    return train_built_in(algorithm, config, options)
+    return train_on_material(algorithm, config, options)
 
 
-def train_built_in(algorithm: Any, config: Any, options: Options) -> int:
-    """Train on a built-in task's own data."""
-    from safestitch.envs import get_task
+class Material(NamedTuple):
+    """What is trained on."""
+
+    spec: Spec
+    episodes: "Episodes"
+    source: str
+    """Where it came from, as written into the run: `recalled` reads it again."""
+
+
+def material(task: str, data: Path | None, data_seed: int) -> Material:
+    """The data of a named task, or of a file.
+
+    Raises:
+        SafestitchError: if there are none, or they are of another task.
+    """
+    from safestitch.catalog import catalog
+    from safestitch.data import find, load
+    from safestitch.envs import TASKS
+    from safestitch.training import spec_of
+
+    named = {name: built_in.spec for name, built_in in TASKS.items()}
+    named |= {name: entry.spec for name, entry in catalog().items()}
+    if data is None and task in TASKS:
+        source = f"built-in {task}, data seed {data_seed}"
+        return Material(named[task], TASKS[task].make_data(data_seed), source)
+    if data is None and task not in named and not Path(task).exists():
+        raise SafestitchError(f"{unknown('task', task, named)}; nor is there a file {task}")
+    path = find(data or task)
+    episodes = load(path)
+    spec = named.get(task) or spec_of(episodes, "own data")
+    found = (episodes.observations.shape[1], episodes.actions.shape[1])
+    if found != (spec.obs_dim, spec.act_dim):
+        raise SafestitchError(
+            f"{path} has {found[0]} observations and {found[1]} actions, but {task} has "
+            f"{spec.obs_dim} and {spec.act_dim}: is it the data of another task?"
+        )
+    return Material(spec, episodes, f"{FILE}{path.resolve()}")
+
+
+FILE = "file "
+
+
+def recalled(run: "Run", data: Path | None) -> "Episodes":
+    """The data that an unfinished run was begun with; that they are the same is checked later."""
+    from safestitch.data import load
+    from safestitch.envs import TASKS
+
+    if data is not None:
+        return load(data)
+    if run.data_source.startswith("built-in") and run.spec.task in TASKS:
+        return TASKS[run.spec.task].make_data(run.data_seed)
+    if run.data_source.startswith(FILE):
+        return load(run.data_source.removeprefix(FILE))
+    raise SafestitchError(
+        f"the run was trained on {run.data_source}: give the file with --data, or resume where the "
+        "episodes are, with safestitch.train(episodes, out, resume=True)"
+    )
+
+
+def train_on_material(algorithm: Any, config: Any, options: Options) -> int:
+    """Train on a task's data."""
     from safestitch.training.loop import train
 
-    task = get_task(options.task)
     if not 1 <= options.seeds <= 1000:
         raise SafestitchError(f"--seeds {options.seeds}: expected a number from 1 to 1000")
     if not 0 <= options.data_seed < 2**32:
         raise SafestitchError(f"--data-seed {options.data_seed}: expected 0 to 4294967295")
-    out = options.out or Path("runs") / f"{algorithm.name}-{task.spec.task}"
-    episodes = task.make_data(options.data_seed)
-    with TrainingBar(f"{algorithm.name} on {task.spec.task}", config.iterations, out) as bar:
+    spec, episodes, source = material(options.task, options.data, options.data_seed)
+    title = Path(options.task).stem if spec.task == "own data" else spec.task
+    out = options.out or Path("runs") / f"{algorithm.name}-{title}"
+    with TrainingBar(f"{algorithm.name} on {title}", config.iterations, out) as bar:
         train(
             algorithm,
             config,
-            task.spec,
+            spec,
             episodes,
             list(range(options.seeds)),
             out,
-            data_source=f"built-in {task.spec.task}, data seed {options.data_seed}",
+            data_source=source,
             data_seed=options.data_seed,
             memory=None if options.memory is None else options.memory * 1e9,
             tensorboard=options.tensorboard,
@@ -91,6 +160,8 @@ def _resume(arguments: list[str]) -> int:
 
         resume: Path
         """Run directory."""
+        data: Path | None = None
+        """The data file, where it has moved."""
         tensorboard: bool = False
         """Write TensorBoard events beside metrics.csv."""
         checkpoint_seconds: float = 10.0
@@ -98,18 +169,12 @@ def _resume(arguments: list[str]) -> int:
 
     options = tyro.cli(Resume, args=arguments, prog="safestitch train")
     from safestitch import runs
-    from safestitch.envs import TASKS
     from safestitch.policy import recall
     from safestitch.training.loop import resume
 
     run_facts = runs.read(options.resume)
-    if run_facts.spec.task not in TASKS:
-        raise SafestitchError(
-            f"{options.resume} was trained on {run_facts.spec.task}, not on a built-in task: "
-            "resume it where the episodes are, with safestitch.train(episodes, out, resume=True)"
-        )
     algorithm, config = recall(run_facts)
-    episodes = TASKS[run_facts.spec.task].make_data(run_facts.data_seed)
+    episodes = recalled(run_facts, options.data)
     title = f"{algorithm.name} on {run_facts.spec.task}"
     with TrainingBar(title, config.iterations, options.resume) as bar:
         resume(
