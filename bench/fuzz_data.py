@@ -1,10 +1,11 @@
 """Read thousands of damaged and hostile files; each must load, or give a clear error.
 
-    python bench/fuzz_data.py [--files 10000] [--seed 0] [--only hdf5]
+    python bench/fuzz_data.py [--files 10000] [--seed 0] [--only hdf5] [--control]
 
 Readers run in child processes that may take 1 GB beyond what they need to start, under a watch
 that ends them after some seconds. A file outside, to which some of the files point, is watched by
-the system: whether anybody has opened it is known, not guessed.
+the system: whether anybody has opened it is known, not guessed. `--control` reads the HDF5 files
+with h5py alone, to see that what must not happen is noticed when it does.
 """
 
 import argparse
@@ -26,7 +27,8 @@ from typing import Any
 import _results
 import h5py
 import numpy as np
-from _mutations import CANARY, SECRET, arrays, mutations
+from _mutations import mutations
+from _wholes import CANARY, SECRET, arrays
 
 ALLOWED_SECONDS = 2.0
 ALLOWED_BYTES = 1 << 30
@@ -37,7 +39,8 @@ BAD = ("crash", "other error", "hang", "memory", "outside")
 class Child:
     """A reading process; started anew after each death."""
 
-    def __init__(self):
+    def __init__(self, *words: str):
+        self.words = words
         self.process: subprocess.Popen | None = None
 
     def ask(self, path: Path) -> dict[str, tuple[str, float, str]]:
@@ -50,6 +53,7 @@ class Child:
                 str(Path(__file__).with_name("_reading.py")),
                 str(ALLOWED_BYTES),
                 str(SECRET),
+                *self.words,
             ]
             self.process = subprocess.Popen(
                 command, stdin=-1, stdout=-1, stderr=subprocess.DEVNULL, env=quiet, text=True
@@ -140,6 +144,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="mutations whose name begins so")
+    parser.add_argument("--control", action="store_true", help="h5py instead of our readers")
     parser.add_argument("--keep", type=Path, help="where to keep the files that fail")
     options = parser.parse_args()
 
@@ -152,7 +157,7 @@ def main() -> None:
         inside.mkdir()
         beyond.mkdir()
         outside(beyond)
-        child, watch = Child(), Watch(beyond)
+        child, watch = Child(*(["control"] if options.control else [])), Watch(beyond)
         for number in range(options.files):
             draw = Random(f"{options.seed} {number}")
             kind = list(chosen)[number % len(chosen)]
@@ -163,12 +168,10 @@ def main() -> None:
                 if outcome in BAD:
                     failures[f"{kind}, {reader}: {outcome}: {message[:150]}"] += 1
                     if options.keep:
-                        options.keep.mkdir(exist_ok=True)
-                        shutil.copy(
-                            path,
-                            options.keep / f"{number}-{outcome.replace(' ', '-')}{path.suffix}",
-                        )
-            path.unlink()
+                        kept = options.keep / f"{number} {outcome}"
+                        shutil.copytree(inside, kept, symlinks=True, dirs_exist_ok=True)
+            shutil.rmtree(inside)
+            inside.mkdir()
         child.end()
         unpickled = (beyond / "unpickled").exists()
     report(options, counts, failures, unpickled)

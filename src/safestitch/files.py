@@ -1,10 +1,10 @@
-"""Writing files so that a kill or a full disk never leaves half of one."""
+"""Files: never half written, whatever kills the writer; never links to somewhere else."""
 
 import contextlib
 import os
 from pathlib import Path
 
-from safestitch.records import SafestitchError
+from safestitch.records import DataError, SafestitchError
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -33,3 +33,14 @@ def write_error(path: Path, error: Exception) -> SafestitchError:
         f"cannot write {path}: {reason}. What was there before is untouched; free some space or "
         "mend the permissions and try again"
     )
+
+
+def refuse_links(*paths: Path) -> None:
+    """Raise if one of the files of a data set is a link, which may lead anywhere.
+
+    Raises:
+        DataError: names it.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise DataError(f"{path} is a link: put the file itself there")

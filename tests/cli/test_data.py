@@ -12,7 +12,7 @@ import pytest
 
 from safestitch.cli import _run
 from safestitch.cli.data import VERBS
-from safestitch.data import download, dsrl
+from safestitch.data import download, dsrl, load
 from safestitch.episodes import Episodes
 
 pytestmark = pytest.mark.usefixtures("as_installed")
@@ -119,6 +119,12 @@ def test_edit_in_place_and_join_and_split(logged: Path):
     assert edit(logged, logged, "--join", logged, "--validation", 0.25) == 0
     assert len(dsrl.read(logged)) == 30
     assert len(dsrl.read("logged-validation.hdf5")) == 10
+
+
+@pytest.mark.parametrize("out", ["out.store", "out-v0"])
+def test_edit_into_another_format(logged: Path, out: str):
+    assert edit(logged, out, "--clip-cost", 6) == 0
+    assert len(load(out)) == 12
 
 
 def test_all_filters(logged: Path):

@@ -373,14 +373,20 @@ def test_no_file(tmp_path):
     refused(tmp_path, "no file")
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+def test_what_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch, episodes_of):
+    path = tmp_path / "a.hdf5"
+    dsrl.write(path, episodes_of([30, 20]))
+    monkeypatch.setattr(hdf5, "available_memory", lambda: 1000)
+    refused(path, "GB of memory are free", "safestitch data convert")
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     n = 3 * 10**6  # 480 MB of zeros in half a megabyte
     zeros = {key: np.zeros(n, np.float32) for key in SEVEN - {dsrl.NEXT}}
     zeros |= {"observations": np.zeros((n, 40), np.float32), "actions": np.zeros((n, 1))}
     path = store(tmp_path / "a.hdf5", **zeros)
-    monkeypatch.setattr(hdf5, "available_memory", lambda: 2**28)
     tracemalloc.start()
-    refused(path, "GB of memory are free", "safestitch data convert")
+    refused(path, "over 100 times as much", "without compression")
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
 

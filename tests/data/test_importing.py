@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 
 import h5py
@@ -13,6 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from safestitch.cli.data.import_ import run
 from safestitch.data import blocks, text
+from safestitch.data import staging as staging_module
 from safestitch.data.importing import import_logs, read_logs
 from safestitch.data.mapping import CostPart, Mapping
 from safestitch.data.rows import Splitter
@@ -106,6 +108,8 @@ def test_a_flag_that_is_none():
         ({"2,1,1": "2,1,3"}, "line 3: column terminated, episode a: 3 is neither true nor false"),
         ({"2,1,1": "2,1,"}, "line 3: column terminated, episode a: nan is neither"),
         ({"a,1": "c,1", "b,1": "a,1"}, "line 5: column episode, episode a: .*several at once"),
+        ({"b,1": "b,"}, "line 5: column step, episode b: missing or not a number"),
+        ({"b,1": ",1"}, "line 5: column episode, .*: the episode has no name"),
         ({"b,1": "b,0"}, "line 5: column step, episode b: the step does not rise"),
         ({"1,0,0\n": "1,0,1\n"}, "line 3: column episode, episode a: terminated ended the episode"),
     ],
@@ -170,7 +174,8 @@ def as_csv(episodes: Episodes, *, with_names: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-@hypothesis.given(structures(), st.booleans(), st.sampled_from([50, 200, 8_000_000]))
+@hypothesis.settings(max_examples=30)  # each one waits for the disk several times
+@hypothesis.given(structures(), st.booleans(), st.sampled_from([150, 8_000_000]))
 def test_csv_to_hdf5_to_episodes_is_bit_equal(episodes, with_names, block):
     Path("log.csv").write_text(as_csv(episodes, with_names=with_names))
     with pytest.MonkeyPatch.context() as patch:
@@ -224,6 +229,7 @@ def stop_at(monkeypatch, owner, name: str, count: int) -> None:
         (Staging, "clear", 0),
         (h5py.File, "create_dataset", 3),
         (os, "replace", 2),
+        (staging_module, "_sync_directory", 0),
     ],
     ids=str,
 )
@@ -235,12 +241,30 @@ def test_killed_and_gone_on(monkeypatch, owner, name, count):
         stop_at(patch, owner, name, count)
         with pytest.raises(Killed):
             import_logs(path, "my.h5", journal_seconds=0.0)
-    if name != "clear":
+    if name not in ("clear", "_sync_directory"):
         assert not Path("my.h5").exists()
     made = import_logs(path, "my.h5", journal_seconds=0.0)
     assert made.path.read_bytes() == whole
     assert (made.episodes, made.steps) == (58, 400)
     assert not Path("my.h5.importing").exists()
+
+
+def test_killed_between_the_last_note_and_the_rename(monkeypatch):
+    path = big_log()
+    whole = import_logs(path, "whole.h5").path.read_bytes()
+    replace = os.replace
+
+    def not_the_last(source, target):
+        if Path(target).name == "my.h5":
+            raise Killed
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", not_the_last)
+        with pytest.raises(Killed):
+            import_logs(path, "my.h5")
+    assert not Path("my.h5").exists() and Path("my.h5.importing/whole.h5").exists()
+    assert import_logs(path, "my.h5").path.read_bytes() == whole
 
 
 def test_going_on_reads_only_the_rest(monkeypatch):
@@ -291,6 +315,24 @@ def test_nothing_is_overwritten_unasked():
         import_logs(path, "my.h5")
     assert Path("my.h5").read_text() == "kept"
     assert import_logs(path, "my.h5", overwrite=True).steps == 4
+
+
+def test_another_import_does_not_pass_for_the_killed_one(monkeypatch):
+    path = log()
+    with monkeypatch.context() as patch:
+        stop_at(patch, Staging, "clear", 0)
+        with pytest.raises(Killed):
+            import_logs(path, "my.h5")
+    for mapping in ({"obs": "obs.x"}, None):
+        if mapping is None:
+            shutil.rmtree("my.h5.importing")
+            path.write_text(path.read_text() + "b,2,7,8,-0.5,4,2,0\n")
+        before = Path("my.h5").read_bytes()
+        with pytest.raises(SafestitchError, match="exists"):
+            import_logs(path, "my.h5", mapping)
+        assert Path("my.h5").read_bytes() == before
+    import_logs(path, "my.h5", overwrite=True)
+    assert same(read_back(Path("my.h5")), read_logs(path))
 
 
 def test_two_imports_into_one_file():

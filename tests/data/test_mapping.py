@@ -1,3 +1,4 @@
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,14 @@ def test_a_complete_toml():
     )
     assert guesses == ()
     assert Mapping.of(mapping.plain()) == mapping
+
+
+def test_the_example_of_the_documentation():
+    page = (Path(__file__).parents[2] / "docs" / "own_data.md").read_text()
+    mapping = Mapping.of(tomllib.loads(page.split("```toml")[1].split("```")[0]))
+    assert mapping.obs == ("lidar.*", "speed", "heading")
+    assert [part.kind for part in mapping.cost] == ["flag", "margin", "broken-margin", "number"]
+    assert all(getattr(mapping, field) for field in mapping.plain())
 
 
 def test_what_is_guessed_is_said():

@@ -210,7 +210,7 @@ def npz(**members: bytes) -> None:
     ("member", "words"),
     [
         (npy("'<f8'", "(1000000000000,)", b"1"), "declares shape .*, which is not what it holds"),
-        (npy("'<f8'", "(2, 1000000000)"), "1000000000 numbers in a row, at most"),
+        (npy("'<f8'", "(2, 1000000000)"), "1000000000 numbers in a row, expected 1 to"),
         (npy("'<f8'", "(2, -1)"), "-1 numbers in a row"),
         (npy("'<f8'", "(-1,)"), "declares shape"),
         (npy("'|O'", "(1,)", b"xxxxxxxx"), "pickled objects, which are never loaded"),
@@ -261,7 +261,16 @@ def test_hdf5_follows_no_link_out_of_the_file():
     with h5py.File("a.h5", "w") as file:
         for name in names:
             file[name] = h5py.ExternalLink("other.h5", "x")
-    with pytest.raises(DataError, match="no numeric array named observations"):
+    with pytest.raises(DataError, match="observations is a link to elsewhere"):
+        open_table("a.h5")
+
+
+def test_hdf5_that_declares_what_it_does_not_hold():
+    with h5py.File("a.h5", "w") as file:
+        for name in ("observations", "actions", "rewards", "costs", "terminals", "timeouts"):
+            shape = (10**12, 3) if name.endswith("ions") else (10**12,)
+            file.create_dataset(name, shape, "f4", chunks=True)
+    with pytest.raises(DataError, match="observations declares 12000000000000 bytes"):
         open_table("a.h5")
 
 
@@ -291,7 +300,7 @@ def test_parquet_without_pyarrow(monkeypatch):
 
 def test_text_where_numbers_are_wanted():
     pl.DataFrame({"x": ["a", "b"]}).write_parquet("a.parquet")
-    with pytest.raises(DataError, match="column x: expected numbers, got text"):
+    with pytest.raises(DataError, match=r"column x: expected numbers, got (large_)?string"):
         read("a.parquet")
     pl.DataFrame({"x": [[1.0, 2.0], [3.0]]}).write_parquet("b.parquet")
     with pytest.raises(DataError, match="expected lists of 2 numbers"):

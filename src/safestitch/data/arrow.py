@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from safestitch.data.blocks import WIDEST, Block, Place, Table, as_numbers, rows_per_block
+from safestitch.data.bombs import refuse_bomb
 from safestitch.records import DataError
 
-LARGEST_CHUNK = 1_000_000_000  # bytes of one column in one row group, once decoded
+LARGEST_GROUP = 4_000_000_000  # bytes of one row group, once unpacked
 
 
 def _pyarrow() -> types.ModuleType | None:
@@ -73,8 +74,9 @@ def open_parquet(path: Path) -> Table:
     with _told(pa, path):
         file = pa.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
         rows = file.metadata.num_rows
-        _check_chunks(path, file.metadata)
+        _check_groups(path, file.metadata)
         columns = {field.name: _width(path, file, field) for field in file.schema_arrow}
+        refuse_bomb(path, rows * sum(columns.values()))
 
     def read(wanted: Sequence[str], texts: frozenset[str], place: Place) -> Iterator[Block]:
         skip, row = place.row, 0
@@ -107,23 +109,24 @@ class _told:
         return None
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None and issubclass(kind, self.pa.ArrowException | OSError):
+        if kind is not None and issubclass(kind, self.pa.ArrowException | OSError | UnicodeError):
             raise DataError(f"{self.path.name} is damaged or not Parquet: {error}") from None
 
 
-def _check_chunks(path: Path, metadata: Any) -> None:
-    """Sizes in the footer, before anything is allocated for them."""
+def _check_groups(path: Path, metadata: Any) -> None:
+    """Sizes in the footer, before anything is allocated for them.
+
+    Those of single columns would say more, but asking a damaged footer for them ends the process.
+    """
     if metadata.num_columns > WIDEST:
         raise DataError(f"{path.name}: {metadata.num_columns} columns, at most {WIDEST}")
     for group in range(metadata.num_row_groups):
-        for index in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(index)
-            if chunk.total_uncompressed_size > LARGEST_CHUNK:
-                raise DataError(
-                    f"{path.name}: column {chunk.path_in_schema} takes "
-                    f"{chunk.total_uncompressed_size / 1e9:.1f} GB in one row group: write the "
-                    "file again with smaller row groups"
-                )
+        size = metadata.row_group(group).total_byte_size
+        if size > LARGEST_GROUP:
+            raise DataError(
+                f"{path.name}: row group {group} takes {size / 1e9:.1f} GB: write the file again "
+                "with smaller row groups"
+            )
 
 
 def _width(path: Path, file: Any, field: Any) -> int:
@@ -142,13 +145,14 @@ def _column(pa: Any, path: Path, name: str, batch: Any, width: int, *, is_text: 
     column = batch.column(batch.schema.get_field_index(name))
     if is_text:
         return column.cast(pa.string()).to_numpy(zero_copy_only=False)
-    where = f"{path.name}"
+    where = path.name
     if hasattr(column.type, "value_field"):
         flat = column.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
         if (lengths != width).any() or len(flat) != width * len(column):
             raise DataError(f"{where}: column {name}: expected lists of {width} numbers everywhere")
         return flat.reshape(len(column), width)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        raise DataError(f"{where}: column {name}: expected numbers, got text")
+    kinds = ("integer", "floating", "boolean", "decimal", "null")
+    if not any(getattr(pa.types, f"is_{kind}")(column.type) for kind in kinds):
+        raise DataError(f"{where}: column {name}: expected numbers, got {column.type}")
     return as_numbers(name, where, column.cast(pa.float64()).to_numpy(zero_copy_only=False))

@@ -1,6 +1,8 @@
 """Arrays: NPZ, HDF5, and frames or dictionaries of arrays that are in memory already."""
 
 import contextlib
+import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -10,7 +12,9 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from safestitch.data import hdf5
 from safestitch.data.blocks import WIDEST, Block, Place, Table, as_numbers, rows_per_block
+from safestitch.data.bombs import refuse_bomb
 from safestitch.records import DataError
 
 LARGEST_WHOLE = 1_000_000_000  # bytes of an array that can only be read at once
@@ -50,6 +54,7 @@ def open_npz(path: Path) -> Table:
                 ", and an array `episode` with the number of each step's episode"
             )
     columns = {name: m.shape[1] if len(m.shape) == 2 else 1 for name, m in named.items()}
+    refuse_bomb(path, rows * sum(columns.values()))
 
     def read(wanted: Sequence[str], texts: frozenset[str], place: Place) -> Iterator[Block]:
         size = rows_per_block(columns, wanted)
@@ -86,8 +91,8 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Memb
         what = "pickled objects, which are never loaded" if dtype.hasobject else f"type {dtype}"
         raise DataError(f"{path.name}: {name} holds {what}: save it as plain numbers")
     width = shape[1] if len(shape) > 1 else 1
-    if not 0 <= width <= WIDEST or dtype.itemsize > WIDEST:
-        raise DataError(f"{path.name}: {name}: {width} numbers in a row, at most {WIDEST}")
+    if not 1 <= width <= WIDEST or dtype.itemsize > WIDEST:
+        raise DataError(f"{path.name}: {name}: {width} numbers in a row, expected 1 to {WIDEST}")
     values = 1
     for side in shape:
         values *= side
@@ -149,7 +154,7 @@ def _told(path: Path) -> Iterator[None]:
         raise
     except (
         zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
-        RuntimeError, SyntaxError, KeyError,
+        RuntimeError, SyntaxError, KeyError, tokenize.TokenError,
     ) as error:  # fmt: skip
         raise DataError(f"{path.name} is damaged or not an NPZ file: {error}") from None
 
@@ -159,41 +164,22 @@ def _told(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hdf5(path: Path) -> Iterator[dict[str, h5py.Dataset]]:
-    """Plain numeric arrays at the top of a file; links that leave it are not followed."""
-    try:
-        with h5py.File(path, "r") as file:
-            found = {}
-            for name in file:
-                if not isinstance(file.get(name, getlink=True), h5py.HardLink):
-                    continue
-                item = file.get(name)
-                if isinstance(item, h5py.Dataset) and _is_plain(item):
-                    found[name] = item
-            yield found
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path.name} is damaged or not HDF5: {error}") from None
-
-
-def _is_plain(item: h5py.Dataset) -> bool:
-    plain = item.dtype.kind in "biuf" and 1 <= item.ndim <= 2 and not item.external
-    is_narrow = item.ndim == 1 or item.shape[1] <= WIDEST
-    chunk = item.chunks or ()
-    return bool(
-        plain
-        and not item.is_virtual
-        and is_narrow
-        and np.prod(chunk, dtype=np.float64) * item.dtype.itemsize < LARGEST_WHOLE
-    )
+    """The arrays of a file, those of one row a step."""
+    with hdf5.open_file(path) as file:
+        arrays = {name: hdf5.find_array(file, name) for name in DSRL_COLUMNS}
+        for name, array in arrays.items():
+            if array.ndim > 2 or not 1 <= math.prod(array.shape[1:]) <= WIDEST:
+                raise DataError(
+                    f"{path}: {name} has shape {array.shape}, expected one row a step, of at most "
+                    f"{WIDEST} numbers"
+                )
+        refuse_bomb(path, sum(math.prod(array.shape) for array in arrays.values()))
+        yield arrays
 
 
 def open_hdf5(path: Path) -> Table:
     """A file of the DSRL layout: `observations`, `actions`, `rewards`, `costs`, ends."""
     with _hdf5(path) as arrays:
-        missing = [name for name in DSRL_COLUMNS if name not in arrays]
-        if missing:
-            raise DataError(f"{path.name}: no numeric array named {', '.join(missing)}")
         rows = {name: arrays[name].shape[0] for name in DSRL_COLUMNS}
         if len(set(rows.values())) > 1:
             raise DataError(f"{path.name}: arrays of different lengths: {rows}")
@@ -204,7 +190,10 @@ def open_hdf5(path: Path) -> Table:
         with _hdf5(path) as arrays:
             for first in range(place.row, rows["rewards"], size):
                 last = min(first + size, rows["rewards"])
-                part = {n: as_numbers(n, path.name, arrays[n][first:last]) for n in wanted}
+                part = {
+                    n: as_numbers(n, path.name, hdf5.read_flags(arrays[n], first, last))
+                    for n in wanted
+                }
                 yield Block(part, first, None, Place(last, last))
 
     return Table(path.name, columns, rows["rewards"], read)

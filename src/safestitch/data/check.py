@@ -220,9 +220,9 @@ def _jump(sizes: np.ndarray, window: int = 5) -> int | None:
     is_jump = np.isfinite(change) & (change > np.log10(JUMP)) & steady
     if not is_jump.any():
         return None
-    best = np.where(is_jump, change, 0)
     first = int(np.flatnonzero(is_jump)[0])
-    return window + first + int(best[first : first + window].argmax())
+    near = np.abs(np.diff(sizes[first : first + 2 * window]))
+    return first + 1 + int(near.argmax())
 
 
 def _ends(found: Survey, horizon: int) -> Iterator[Finding]:

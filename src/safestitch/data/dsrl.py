@@ -7,6 +7,7 @@ reads we read, and the other way round; next_observations may be missing here.
 
 import contextlib
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import h5py
 import numpy as np
 
 from safestitch.data import hdf5
+from safestitch.data.bombs import refuse_bomb
 from safestitch.episodes import COLUMNS, Episodes
 from safestitch.files import write_error
 from safestitch.records import DataError, DataNote
@@ -104,6 +106,7 @@ def provenance(path: str | Path) -> dict[str, Any]:
 def _arrays(file: h5py.File) -> dict[str, h5py.Dataset]:
     """Our column -> its array; every one of the same number of rows, at most two-dimensional."""
     arrays = {column: hdf5.find_array(file, key) for column, key in KEYS.items()}
+    refuse_bomb(file.filename, sum(math.prod(array.shape) for array in arrays.values()))
     rows = len(arrays["observations"])
     for column, array in arrays.items():
         wide = column in ("observations", "actions")

@@ -86,6 +86,14 @@ def holds(group: h5py.Group, name: str) -> bool:
         return False
 
 
+def names(group: h5py.Group) -> list[str]:
+    """What a group holds, sorted; nothing if it is damaged."""
+    try:
+        return sorted(group)
+    except BROKEN:
+        return []
+
+
 def check_memory(path: str | Path, arrays: Iterable[h5py.Dataset]) -> None:
     """Raise unless the arrays fit into memory as single precision, all at once."""
     needed = sum(4 * math.prod(array.shape) for array in arrays)

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import importlib.metadata
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +14,11 @@ import numpy as np
 from safestitch.data.binary import DSRL_COLUMNS
 from safestitch.data.blocks import Place, Table
 from safestitch.data.mapping import Mapping, read_mapping, resolve
-from safestitch.data.rows import Cuts, Rows, Splitter, dimensions, rows_of
-from safestitch.data.staging import Staging
+from safestitch.data.rows import Cuts, Rows, Splitter, dimensions, rows_of, unnamed
+from safestitch.data.staging import Staging, provenance_of
 from safestitch.data.tables import open_table
 from safestitch.episodes import Episodes
+from safestitch.memory import available_memory
 from safestitch.records import DataError, SafestitchError
 
 START = Place()
@@ -84,6 +86,8 @@ def import_logs(
 ) -> Imported:
     """Stream a log of any size into an HDF5 file; the same call goes on after a kill.
 
+    A file that holds this very import already is left as it is.
+
     Args:
         source: CSV, JSON lines, Parquet, NPZ or HDF5 file, a frame, or a dictionary of arrays.
         out: File to write; it appears when it is complete, and not before.
@@ -97,23 +101,23 @@ def import_logs(
     """
     out, log = Path(out), Log.open(source, mapping)
     staging = Staging(out)
-    if out.exists() and not overwrite and not staging.is_finished():
-        raise SafestitchError(f"{out} exists: choose another name, or give --overwrite")
     key = _key(source, log)
+    facts = _provenance(log, key)
+    if out.exists() and not overwrite:
+        before = provenance_of(out)
+        if before.get("key") != facts["key"]:
+            raise SafestitchError(f"{out} exists: choose another name, or give --overwrite")
+        staging.clear()  # the same import was killed when it had only to tidy up
+        return _imported(out, log, before)
     with staging.held():
-        if staging.is_finished() and staging.journal().get("key") == key:
-            journal = staging.journal()
-            counts, rows = journal["assembled"], journal["rows"]
-        else:
-            try:
-                _stage(log, staging, key, progress or _quiet, journal_seconds)
-            except DataError:
-                staging.clear()  # nothing of it can be used
-                raise
-            rows = staging.rows
-            counts = staging.assemble(_provenance(log), {"key": key})
+        try:
+            _stage(log, staging, key, progress or _quiet, journal_seconds)
+        except DataError:
+            staging.clear()  # nothing of it can be used
+            raise
+        made = staging.assemble(facts)
         staging.clear()
-    return Imported(out, counts[0], rows, _notes(log, *counts))
+    return _imported(out, log, made)
 
 
 def read_logs(source: Any, mapping: Any = None) -> Episodes:
@@ -124,9 +128,16 @@ def read_logs(source: Any, mapping: Any = None) -> Episodes:
     """
     log = Log.open(source, mapping)
     splitter, parts, starts = Splitter.of(log.mapping), [], []
+    left, held = available_memory(), 0
     for rows, _ in log.rows():
         cuts = splitter.split(rows)
         refuse(log, rows, cuts)
+        held += rows.observations.nbytes + rows.actions.nbytes + 64 * len(rows)
+        if 2.5 * held > left:  # the parts, the whole, and what it takes to check it
+            raise DataError(
+                f"{log.table.name} does not fit into memory ({left / 1e9:.1f} GB are free): stream "
+                "it into a file with `safestitch data import`"
+            )
         parts.append(rows)
         starts.append(cuts.starts)
     _require_rows(log, len(parts))
@@ -149,6 +160,7 @@ def read_logs(source: Any, mapping: Any = None) -> Episodes:
 def _stage(
     log: Log, staging: Staging, key: dict[str, Any], progress: Progress, journal_seconds: float
 ) -> None:
+    """Bring every row into the staging directory."""
     journal = staging.journal()
     if journal.get("key") != key or not staging.has(journal, log.widths):
         journal = {}
@@ -203,10 +215,18 @@ def refuse(log: Log, rows: Rows, cuts: Cuts) -> None:
     for row in np.flatnonzero(rows.costs < 0)[:1].tolist():
         advice = "Costs are >= 0, lower is better: give weight -1, or kind margin if it is one"
         fail(row, costs, f"{rows.costs[row]:g} is negative. {advice}")
+    _refuse_marks(m, rows, fail)
+    _refuse_order(m, cuts, fail)
+
+
+def _refuse_marks(m: Mapping, rows: Rows, fail: Callable[[int, str, str], None]) -> None:
     for name in ("terminated", "truncated"):
         for row in np.flatnonzero(~np.isin(getattr(rows, name), (0, 1)))[:1].tolist():
             fail(row, getattr(m, name), f"{getattr(rows, name)[row]:g} is neither true nor false")
-    _refuse_order(m, cuts, fail)
+    for row in np.flatnonzero(np.isnan(rows.step))[:1].tolist() if rows.step is not None else ():
+        fail(row, m.step, _unusable(np.nan))
+    for row in unnamed(rows)[:1].tolist():
+        fail(row, m.episode, "the episode has no name")
 
 
 def _refuse_order(m: Mapping, cuts: Cuts, fail: Callable[[int, str, str], None]) -> None:
@@ -252,9 +272,10 @@ def _as_json(value: Any) -> Any:
     return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _provenance(log: Log) -> dict[str, Any]:
+def _provenance(log: Log, key: dict[str, Any]) -> dict[str, Any]:
     return {
         "source": log.table.name,
+        "key": hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest(),
         "mapping": log.mapping.plain(),
         "observations": dimensions(log.table, log.mapping.obs),
         "actions": dimensions(log.table, log.mapping.action),
@@ -262,14 +283,14 @@ def _provenance(log: Log) -> dict[str, Any]:
     }
 
 
-def _notes(log: Log, episodes: int, derived: int) -> tuple[str, ...]:
+def _imported(out: Path, log: Log, made: dict[str, Any]) -> Imported:
     notes = [f"guessed {guess}" for guess in log.guesses]
-    if derived:
+    if made["derived_ends"]:
         notes.append(
-            f"{derived} of {episodes} episodes end without a flag: their last rows are marked "
-            "truncated"
+            f"{made['derived_ends']} of {made['episodes']} episodes end without a flag: their last "
+            "rows are marked truncated"
         )
-    return tuple(notes)
+    return Imported(out, made["episodes"], made["steps"], tuple(notes))
 
 
 def _quiet(_: int, __: int) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from safestitch.data import hdf5
 from safestitch.episodes import Episodes
-from safestitch.files import write_error
+from safestitch.files import refuse_links, write_error
 from safestitch.memory import available_memory
 from safestitch.records import DataError, DataNote
 
@@ -66,6 +66,7 @@ def read_blocks(path: str | Path, *, cost: str = COST, rows: int = 2**16) -> Ite
         DataError: as `read`.
     """
     data = _data(Path(path))
+    refuse_links(data / METADATA, data / MAIN)
     total = _read_metadata(data / METADATA)
     with hdf5.open_file(data / MAIN) as file:
         waiting: list[Episodes] = []
@@ -140,7 +141,7 @@ def _find_cost(group: h5py.Group, cost: str) -> h5py.Dataset:
     for name in groups:
         infos = hdf5.find_group(infos, name)
     if not hdf5.holds(infos, key):
-        there = ", ".join(sorted(infos)[:20]) or "nothing"
+        there = ", ".join(hdf5.names(infos)[:20]) or "nothing"
         raise DataError(
             f"{group.file.filename}: {group.name}/infos holds no {cost!r} but {there}: name the "
             "key of the cost"

@@ -164,6 +164,12 @@ class Splitter:
         return starts, returned
 
 
+def unnamed(rows: Rows) -> Int[np.ndarray, " k"]:
+    """Rows whose episode has no name though there is a column for it."""
+    names = rows.episode if rows.episode is not None else ()
+    return np.flatnonzero([not name for name in names]).astype(np.int64)
+
+
 def short_hash(name: Any) -> int:
     """64 bits of a name, the same in every process."""
     return int.from_bytes(hashlib.blake2b(str(name).encode(), digest_size=8).digest(), "little")

@@ -24,6 +24,8 @@ from safestitch.files import write_atomic
 from safestitch.records import SafestitchError
 
 FORMAT = 1
+PROVENANCE = "safestitch"
+"""Attribute of a file that says, in JSON, where it comes from."""
 CHUNK_BYTES = 1 << 20
 TERMINATED, TRUNCATED, START = 1, 2, 4
 
@@ -75,12 +77,6 @@ class Staging:
         is_ours = isinstance(found, dict) and found.get("format") == FORMAT
         return found if is_ours else {}
 
-    def is_finished(self) -> bool:
-        """Whether the last import was killed after it had put the file in its place."""
-        return bool(
-            self.out.exists() and self.journal().get("assembled") and not self.whole_file.exists()
-        )
-
     def begin(self, widths: tuple[int, int], journal: dict[str, Any]) -> list[int]:
         """Go on from a journal, or from nothing if it is empty; the names of episodes so far."""
         self.layout = row_layout(*widths)
@@ -123,8 +119,8 @@ class Staging:
         known = {"format": FORMAT, "rows": self.rows, "episodes": self.episodes, **facts}
         write_atomic(self.journal_file, json.dumps(known).encode())
 
-    def assemble(self, provenance: dict[str, Any], facts: dict[str, Any]) -> tuple[int, int]:
-        """Write the file and put it in its place; episodes, and those whose end was derived."""
+    def assemble(self, provenance: dict[str, Any]) -> dict[str, Any]:
+        """Write the file and put it in its place; its provenance with what was counted."""
         records: Any = np.memmap(self.rows_file, self.layout, "r", shape=(self.rows,))
         episodes = derived = 0
         with h5py.File(self.whole_file, "w") as file:
@@ -140,17 +136,27 @@ class Staging:
                 arrays["terminals"][first:last] = part["marks"] & TERMINATED > 0
                 arrays["timeouts"][first:last] = (part["marks"] & TRUNCATED > 0) | unflagged
                 episodes, derived = episodes + int(ends.sum()), derived + int(unflagged.sum())
-            file.attrs["safestitch"] = json.dumps(provenance)
+            counts = {"episodes": episodes, "steps": self.rows, "derived_ends": derived}
+            file.attrs[PROVENANCE] = json.dumps({**provenance, **counts})
         with open(self.whole_file, "rb") as handle:
             os.fsync(handle.fileno())
-        self.note({**facts, "assembled": [episodes, derived]})
         os.replace(self.whole_file, self.out)
         _sync_directory(self.out.parent)
-        return episodes, derived
+        return {**provenance, **counts}
 
     def clear(self) -> None:
         """Take the directory away."""
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def provenance_of(path: Path) -> dict[str, Any]:
+    """What an earlier import wrote about a file; empty if it is none of ours."""
+    try:
+        with h5py.File(path, "r") as file:
+            found = json.loads(str(file.attrs[PROVENANCE]))
+    except (OSError, KeyError, ValueError, RuntimeError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def row_layout(obs_width: int, act_width: int) -> np.dtype:

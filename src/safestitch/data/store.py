@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from safestitch.episodes import COLUMNS, Episodes, fingerprint_of
-from safestitch.files import write_error
+from safestitch.files import refuse_links, write_error
 from safestitch.records import DataError
 
 SUFFIX, HEADER, FORMAT = ".store", "header.json", 1
@@ -87,6 +87,7 @@ def _read_header(path: Path) -> dict[str, Any]:
     if not file.is_file():
         what = "was never finished" if path.is_dir() else "does not exist"
         raise DataError(f"{path} is not a data set: {HEADER} is missing, so the set {what}")
+    refuse_links(file)
     try:
         if file.stat().st_size > LARGEST_HEADER:
             raise ValueError("too large")
@@ -121,8 +122,9 @@ def _shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 def _map(path: Path, name: str, shape: tuple[int, ...]) -> np.ndarray:
     file = _column(path, name)
     expected = math.prod(shape) * np.dtype(TYPES[name]).itemsize
-    if file.is_symlink() or not file.is_file():
-        raise DataError(f"{path} is incomplete: {file.name} is missing or not a plain file")
+    refuse_links(file)
+    if not file.is_file():
+        raise DataError(f"{path} is incomplete: {file.name} is missing")
     if file.stat().st_size != expected:
         raise DataError(
             f"{path} is damaged: {file.name} has {file.stat().st_size} bytes, expected {expected}"

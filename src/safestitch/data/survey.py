@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from safestitch.data.importing import Log, Progress
-from safestitch.data.rows import Cuts, Rows, Splitter, dimensions
+from safestitch.data.rows import Cuts, Rows, Splitter, dimensions, unnamed
 from safestitch.records import DataError
 
 SAMPLE_BYTES = 48_000_000
@@ -141,7 +141,8 @@ class _Pass:
         self.squares += (clean**2).sum(axis=0)
         for i, column in enumerate(np.ascontiguousarray(values.T)):
             self.prints[i] = zlib.crc32(column.data, self.prints[i])
-        r, c = (clean[fine[:, -2] & fine[:, -1]][:, i] for i in (-2, -1))
+        both = fine[:, -2] & fine[:, -1]
+        r, c = clean[both, -2], clean[both, -1]
         self.product += [len(r), r.sum(), c.sum(), (r * r).sum(), (c * c).sum(), (r * c).sum()]
 
     def _add_troubles(self, rows: Rows, cuts: Cuts, values: np.ndarray) -> None:
@@ -159,6 +160,11 @@ class _Pass:
             bad = np.flatnonzero(~np.isin(flags, (0, 1)))
             self._tally("flag", getattr(m, name), bad, rows, cuts, flags)
         nothing = np.zeros(len(rows))
+        if rows.step is not None:
+            self._tally(
+                "missing", m.step, np.flatnonzero(np.isnan(rows.step)), rows, cuts, rows.step
+            )
+        self._tally("missing", m.episode, unnamed(rows), rows, cuts, nothing)
         flagged = " and ".join(name for name in (m.terminated, m.truncated) if name)
         self._tally("early", flagged, cuts.early, rows, cuts, nothing)
         self._tally("returned", m.episode, cuts.returned, rows, cuts, nothing)

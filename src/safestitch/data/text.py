@@ -83,7 +83,12 @@ def open_csv(path: Path) -> Table:
     """A CSV file with a header line; comma, semicolon, tab or bar between the cells."""
     header, begin = _csv_header(path)
     delimiter = max(DELIMITERS, key=header.count)
-    names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
+    try:
+        names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
+    except csv.Error:
+        raise DataError(
+            f"{path.name}, line 1: a carriage return within the line: save the file with line feeds"
+        ) from None
     _check_header(path, names)
 
     def read(wanted: Sequence[str], texts: frozenset[str], place: Place) -> Iterator[Block]:
@@ -300,7 +305,7 @@ def _json_numbers(path: Path, line: int, value: Any, name: str, width: int) -> A
             return np.full(width, np.nan)
         if numbers.shape not in ((), (width,)) or numbers.size != width:
             raise TypeError
-        return numbers
+        return numbers.reshape(width) if width > 1 else numbers.reshape(())  # [1] is 1
     except (TypeError, ValueError, OverflowError):
         wanted = f"a list of {width} numbers" if width > 1 else "a number"
         raise DataError(

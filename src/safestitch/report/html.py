@@ -12,11 +12,11 @@ PLACEHOLDER = "{{ page data }}"
 _MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def render(page: dict[str, Any]) -> str:
+def render(page: dict[str, Any], template: str = "page.html") -> str:
     """The page as HTML text; NaN and infinities become null, which the page shows as a dash."""
     folder = importlib.resources.files("safestitch.report")
-    template = folder.joinpath("page.html").read_text(encoding="utf-8")
-    return template.replace(PLACEHOLDER, _embeddable_json(page))
+    text = folder.joinpath(template).read_text(encoding="utf-8")
+    return text.replace(PLACEHOLDER, _embeddable_json(page))
 
 
 def _embeddable_json(page: dict[str, Any]) -> str:

@@ -15,9 +15,9 @@ class Options:
     """Edit a data file into another; the edits are made in the order listed here."""
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="IN")]
-    """Data file, or the name of a public data set on disk."""
+    """Data of any format, or the name of a public data set on disk."""
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
-    """HDF5 file to write."""
+    """File to write; its name says the format: .hdf5, .store, or NAME-v0 for Minari."""
     join: tuple[str, ...] = ()
     """More data of the same task, appended first of all."""
     clip_cost: float | None = None
@@ -50,24 +50,24 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(Options, args=arguments, prog="safestitch data edit")
     if options.seed < 0:
         raise SafestitchError(f"--seed {options.seed}: expected 0 or more")
-    from safestitch.cli.data.files import read
-    from safestitch.data import dsrl
+    from safestitch.data import load_blocks, writer
     from safestitch.data.edits import split
     from safestitch.episodes import Episodes
 
-    parts = [read(name) for name in (options.source, *options.join)]
-    whole = parts[0] if len(parts) == 1 else Episodes.join(parts)
+    sources = (options.source, *options.join)
+    whole = Episodes.join([block for source in sources for block in load_blocks(source)])
     edited = cut(filtered(whole, options), options)
     files = {options.out: edited}
     if options.validation is not None:
         name = f"{options.out.stem}-validation{options.out.suffix}"
         training, held_out = split(edited, options.validation, options.seed)
         files = {options.out: training, options.out.with_name(name): held_out}
-    how = {"edited_from": [options.source, *options.join], "arguments": arguments}
+    how = {"edited_from": list(sources), "arguments": arguments}
     console = stdout()
     console.print(f"{options.source}: {whole}", markup=False)
     for path, episodes in files.items():
-        dsrl.write(path, episodes, provenance=how)
+        with writer(path, provenance=how) as file:
+            file.append(episodes)
         console.print(f"{path}: {episodes}", markup=False)
     return 0
 

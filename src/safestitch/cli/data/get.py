@@ -74,8 +74,10 @@ class DownloadBar:
         self.task = self.bar.add_task(self.title, total=None)
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, kind, *_) -> None:
         self.bar.stop()
+        if kind is KeyboardInterrupt:
+            self.console.print("What has arrived is kept: the same command goes on from there.")
 
     def __call__(self, arrived: int, size: int | None) -> None:
         """Show how much has arrived."""
