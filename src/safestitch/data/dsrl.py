@@ -2,7 +2,8 @@
 
 Seven flat arrays, trajectories one after the other: observations, next_observations, actions,
 rewards, costs, terminals, timeouts. An episode ends where terminals or timeouts is set. What DSRL
-reads we read, and the other way round; next_observations may be missing here.
+reads we read, and the other way round; next_observations may be missing here. Of them only those
+at the ends of episodes are kept: within an episode, what is seen next is the next row.
 """
 
 import contextlib

@@ -14,7 +14,7 @@ from safestitch.records import DataNote, SafestitchError
 @dataclasses.dataclass(frozen=True)
 class Options:
     """From one format into another, by their names: .hdf5 is DSRL, .store memory-mapped, a
-    directory NAME-v0 Minari. Bounded memory, nothing is lost, and the result appears when whole.
+    directory NAME-v0 Minari. All but logs are read in pieces; the result appears when it is whole.
     """  # noqa: D205 (tyro shows it as one paragraph)
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="IN")]
