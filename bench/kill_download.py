@@ -114,7 +114,7 @@ def main() -> None:
         for number in range(options.kills):
             path = Path(name, str(number), ENTRY.dsrl_file)
             after = number % 5 == 4
-            at, delay = (size, draw.uniform(0, 0.25)) if after else (draw.randrange(size), 0.0)
+            at, delay = (size, draw.uniform(0, 0.1)) if after else (draw.randrange(size), 0.0)
             found = kill(start(url, path.parent), path, at, delay)
             arrived = sum(p.stat().st_size for p in path.parent.glob("*.part"))
             Server.sent = 0
