@@ -121,14 +121,19 @@ class Staging:
 
     def assemble(self, provenance: dict[str, Any]) -> dict[str, Any]:
         """Write the file and put it in its place; its provenance with what was counted."""
-        records: Any = np.memmap(self.rows_file, self.layout, "r", shape=(self.rows,))
         episodes = derived = 0
         with h5py.File(self.whole_file, "w") as file:
             arrays = _create(file, self.layout, self.rows)
-            size = 16 * arrays["observations"].chunks[0]
+            size = 8 * arrays["observations"].chunks[0]
             for first in range(0, self.rows, size):
                 last = min(first + size, self.rows)
-                part, marks = records[first:last], records["marks"][first : last + 1]
+                read: Any = np.fromfile(  # and one row more, to see whether the last one ends
+                    self.rows_file,
+                    self.layout,
+                    last - first + 1,
+                    offset=first * self.layout.itemsize,
+                )
+                part, marks = read[: last - first], read["marks"]
                 ends = np.append(marks[1:] & START > 0, np.ones(int(last == self.rows), bool))
                 unflagged = ends & (marks[: last - first] & (TERMINATED | TRUNCATED) == 0)
                 for name in ("observations", "actions", "rewards", "costs"):
