@@ -208,6 +208,7 @@ def test_bars_of_blocks_are_those_of_all_data(monkeypatch):
     walk = Episodes.blocks
     monkeypatch.setattr(Episodes, "blocks", lambda self, _: walk(self, 1000))
     found = gas.survey(cfg, data(), TASK.spec, scaling)
+    assert found is not None
     counts = np.bincount(segments[3], minlength=reshaping.GROUPS)
     common = counts > 2000
     assert common.sum() > 10
@@ -219,6 +220,7 @@ def test_a_block_holds_the_top_of_all_data_and_not_of_itself():
     scaling = fit_scaling(data(), TASK.spec)
     cfg = config()
     bars = gas.survey(cfg, data(), TASK.spec, scaling)
+    assert bars is not None
     block = blocks.draw_block(data(), 9000, 0)
     prepared = gas.prepare(cfg, block, TASK.spec, scaling, bars)
     R, C, _ = gas.segments(prepared, prepared.top_rows, prepared.top_ends)

@@ -34,10 +34,9 @@ class Algorithm:
     prepare: Callable
     """(config, episodes, spec, scaling[, facts]) -> data: what is done to the data once, in NumPy.
 
-    Of data larger than memory the episodes are a block, and `facts` is what `survey` found.
+    Of data larger than memory the episodes are a block, and `facts` is what `survey` found. Blocks
+    have equal numbers of steps and must give arrays of equal shapes.
     """
-    survey: Callable
-    """(config, episodes, spec, scaling) -> facts of all the data that one block does not show."""
     init: Callable
     """(config, spec, key) -> state: networks and optimisers of one seed."""
     sample: Callable
@@ -56,6 +55,8 @@ class Algorithm:
     """(config, scaling, carry, old limit, new limit) -> carry: a new limit in mid-episode."""
     threshold: Literal["train", "test"]
     """Whether the cost limit is fixed in training or chosen when acting."""
+    survey: Callable | None = None
+    """(config, episodes, spec, scaling) -> facts of all the data that one block does not show."""
 
 
 def pick(bits: UInt[Array, " b"], n: int) -> Int[Array, " b"]:

@@ -131,6 +131,8 @@ def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling, bars=
 
 def survey(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling):
     """The bars that segments of D^q pass, from one walk over rewards and costs of all data."""
+    if not cfg.reshape:
+        return None
     walk = (measure(block, spec, scaling) for block in episodes.blocks(2**18))
     share = reshaping.draws(episodes.steps) / episodes.steps
     found = [draw_segments(cfg, data, round(share * len(data.last)) or 1) for data in walk]
@@ -346,7 +348,6 @@ ALGORITHM = Algorithm(
         ),
     },
     prepare=prepare,
-    survey=survey,
     init=init,
     sample=sample,
     update=update,
@@ -356,4 +357,5 @@ ALGORITHM = Algorithm(
     observe=observe,
     redial=redial,
     threshold="test",
+    survey=survey,
 )

@@ -280,11 +280,12 @@ def _data_of(algorithm, config, run, episodes, scaling) -> Iterator[Callable[[in
         data = jax.device_put(algorithm.prepare(config, episodes, run.spec, scaling))
         yield lambda _: data
         return
-    facts = algorithm.survey(config, episodes, run.spec, scaling)
+    survey = algorithm.survey
+    facts = (survey(config, episodes, run.spec, scaling),) if survey else ()
 
     def make(number: int) -> PyTree:
         block = draw_block(episodes, rows, number)
-        return algorithm.prepare(config, block, run.spec, scaling, facts)
+        return algorithm.prepare(config, block, run.spec, scaling, *facts)
 
     visit = visit_length(rows, episodes.steps, config.batch, config.iterations, CHUNK)
     with Blocks(make, visit, config.iterations) as blocks:
