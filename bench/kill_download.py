@@ -103,6 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="kill and resume a download")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--after", type=float, default=0.1, help="seconds after the last byte")
     parser.add_argument("--megabytes", type=int, default=16)
     options = parser.parse_args()
     draw = random.Random(options.seed)
@@ -114,7 +115,9 @@ def main() -> None:
         for number in range(options.kills):
             path = Path(name, str(number), ENTRY.dsrl_file)
             after = number % 5 == 4
-            at, delay = (size, draw.uniform(0, 0.25)) if after else (draw.randrange(size), 0.0)
+            at, delay = (
+                (size, draw.uniform(0, options.after)) if after else (draw.randrange(size), 0.0)
+            )
             found = kill(start(url, path.parent), path, at, delay)
             arrived = sum(p.stat().st_size for p in path.parent.glob("*.part"))
             Server.sent = 0
