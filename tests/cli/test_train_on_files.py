@@ -12,7 +12,8 @@ from safestitch.episodes import Episodes
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 
-SMALL = "--iterations 4 --batch 8 --hidden 4 --embedding 4 --layers 2 --budget-batch 8".split()
+SETTINGS = {"iterations": 4, "batch": 8, "hidden": 4, "embedding": 4, "layers": 2}
+SMALL = [f"--{name}={value}" for name, value in {**SETTINGS, "budget-batch": 8}.items()]
 
 
 def episodes(obs_dim: int = 3, act_dim: int = 2) -> Episodes:
