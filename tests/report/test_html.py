@@ -1,6 +1,7 @@
 import ast
 import copy
 import html.parser
+import importlib.resources
 import inspect
 import json
 import math
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 import safestitch.report.html
-from safestitch.report.html import PLACEHOLDER, render
+from safestitch.report.html import PARTS, PLACEHOLDER, render
 
 HOSTILE = "</script><img src=x onerror=alert(1)><!--<script>&lt;\u2028\u2029]]>'\"\\{{ page data }}"
+TEMPLATES = ("page.html", "data.html")
 SECTIONS = {"dial", "charts", "table", "curves", "provenance"}
 
 
@@ -187,8 +189,34 @@ def test_every_element_the_script_asks_for_exists():
     assert set(asked) <= ids
 
 
-def test_placeholder_is_used_up():
-    assert PLACEHOLDER not in render(sample())
+def source(name: str) -> str:
+    return importlib.resources.files("safestitch.report").joinpath(name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_marker_is_filled(template):
+    assert source(template).count(PLACEHOLDER) == 1
+    text = render(sample(), template)
+    assert "{{" not in text
+    for part in PARTS:
+        assert text.count(source(part).rstrip()) == 1
+
+
+def test_data_are_never_taken_for_a_marker():
+    page = sample() | {"task": "".join("{{ " + part + " }}" for part in (*PARTS, "page data"))}
+    assert Reader(render(page)).page() == page
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_both_pages_use_every_shared_part(template):
+    """What only one page needs belongs to that page."""
+    own, style, drawing = source(template), source("style.css"), source("drawing.js")
+    names = re.findall(r"^(?:function|const) (\w+)", drawing, re.MULTILINE)
+    classes = set(re.findall(r"\.([a-z]+)\b(?=[^{}]*\{)", style))
+    assert len(names) > 20 and len(classes) > 20
+    unused = [name for name in names if len(re.findall(rf"\b{name}\b", own + drawing)) == 1]
+    unused += [name for name in classes if not re.search(rf"\b{name}\b", own + drawing)]
+    assert not unused
 
 
 def test_only_the_standard_library_is_imported():

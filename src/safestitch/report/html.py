@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 PLACEHOLDER = "{{ page data }}"
-"""Where the template takes the data."""
+"""Where a template takes the data."""
+PARTS = ("style.css", "drawing.js")
+"""What the pages share; a template takes a part at the marker of its name."""
 
 # The HTML parser ends a script block at "</script" whatever JSON says, so no "<" may reach it.
 _MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -14,9 +16,16 @@ _MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 def render(page: dict[str, Any], template: str = "page.html") -> str:
     """The page as HTML text; NaN and infinities become null, which the page shows as a dash."""
-    folder = importlib.resources.files("safestitch.report")
-    text = folder.joinpath(template).read_text(encoding="utf-8")
+    text = _read(template)
+    for part in PARTS:
+        text = text.replace("{{ " + part + " }}", _read(part).rstrip())
+    # The data come last: whatever they say, nothing in them is taken for a marker.
     return text.replace(PLACEHOLDER, _embeddable_json(page))
+
+
+def _read(name: str) -> str:
+    folder = importlib.resources.files("safestitch.report")
+    return folder.joinpath(name).read_text(encoding="utf-8")
 
 
 def _embeddable_json(page: dict[str, Any]) -> str:
