@@ -175,7 +175,7 @@ def test_no_algorithm(safestitch):
 
 
 def test_no_task_and_no_run(safestitch):
-    assert_refused(safestitch("train", "gas"), "Name of the task. (required)")
+    assert_refused(safestitch("train", "gas"), "Name of the task, or a data file")
     assert_refused(safestitch("eval"), "Run directory of a finished training. (required)")
     assert_refused(safestitch("report"), "Run directory of a finished training. (required)")
     assert_refused(safestitch("train", "--resume"), "--resume")

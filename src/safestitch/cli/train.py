@@ -114,13 +114,13 @@ def recalled(run: "Run", data: Path | None) -> "Episodes":
 
     if data is not None:
         return load(data)
-    if run.data_source.startswith("built-in") and run.spec.task in TASKS:
-        return TASKS[run.spec.task].make_data(run.data_seed)
     if run.data_source.startswith(FILE):
         return load(run.data_source.removeprefix(FILE))
+    if run.spec.task in TASKS:
+        return TASKS[run.spec.task].make_data(run.data_seed)
     raise SafestitchError(
-        f"the run was trained on {run.data_source}: give the file with --data, or resume where the "
-        "episodes are, with safestitch.train(episodes, out, resume=True)"
+        f"the run was trained on {run.spec.task} ({run.data_source}): give the file with --data, "
+        "or resume where the episodes are, with safestitch.train(episodes, out, resume=True)"
     )
 
 
