@@ -5,9 +5,13 @@
 Raw is the original package in one process, made by its own `make` with all its wrappers, replaying
 the very actions of the evaluation from the same seeds: the same physics. Its rate counts steps
 alone, no resets. Rates of both are taken in turns, and the median of the paired ratios is shown.
+"ceiling" is what two such processes reach at the same time, by one alone: what these cores allow.
 """
 
 import argparse
+import subprocess
+import sys
+import tempfile
 import time
 from typing import Any
 
@@ -19,7 +23,7 @@ from safestitch.catalog import Entry, catalog, get_entry
 from safestitch.evaluation import simulated
 from safestitch.policy import Policies
 from safestitch.sims import mends
-from safestitch.sims.pool import Pool, Source
+from safestitch.sims.pool import Pool, Source, default_workers
 
 ROUNDS = 3
 
@@ -73,6 +77,29 @@ def raw_rate(entry: Entry, episodes: dict[int, np.ndarray], seconds: float) -> t
     return steps / stepping, steps / whole
 
 
+def ceiling(entry: Entry, episodes: dict[int, np.ndarray], seconds: float) -> float:
+    """Raw steps per second of as many processes as there are cores, started together."""
+    with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+        stored: dict[str, Any] = {str(seed): actions for seed, actions in episodes.items()}
+        np.savez(file, **stored)
+        file.flush()
+        begin = str(time.time() + 4.0)  # when all have started
+        command = [sys.executable, __file__, "--raw", entry.task, file.name, begin, str(seconds)]
+        children = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            for _ in range(default_workers())
+        ]
+        return sum(float(child.communicate()[0]) for child in children)
+
+
+def raw_child(task: str, file: str, begin: str, seconds: str) -> None:
+    with np.load(file, allow_pickle=False) as stored:
+        episodes = {int(seed): stored[seed] for seed in stored.files}
+    raw_rate(get_entry(task), episodes, 0.1)  # imports and first picture of the world
+    time.sleep(max(0.0, float(begin) - time.time()))
+    print(raw_rate(get_entry(task), episodes, float(seconds))[0])
+
+
 def evaluation_rate(policies: Policies, entry: Entry, episodes: int) -> float:
     """Steps per second between the first tenth and the end: starting the workers is left out."""
     marks: list[tuple[int, float]] = []
@@ -105,6 +132,8 @@ def measured(entry: Entry, seconds: float) -> dict:
         "raw with resets": best[2],
         "evaluation steps/s": best[0],
         "ratio": float(np.median(ratios)),
+        "ceiling": ceiling(entry, actions, seconds)
+        / float(np.median([raw for _, raw, _ in pairs])),
         "lowest": min(ratios),
         "highest": max(ratios),
     }
@@ -114,7 +143,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", nargs="+", default=list(catalog()))
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--raw", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.raw:
+        raw_child(*options.raw)
+        return
     rows = []
     for task in options.tasks:
         rows.append(measured(get_entry(task), options.seconds))

@@ -102,7 +102,6 @@ class Pool:
         self._descriptor = shared_file()
         self.board = Board(self.shape, self._descriptor)
         count = max(1, min(workers or default_workers(), lanes))
-        # Neighbouring lanes of a group go to different workers: each group loads all of them.
         chunks = [lanes_of for lanes_of in _dealt(self.groups, count) if lanes_of]
         self._workers = [_Process(self, chunk) for chunk in chunks]
         self._restarted = np.zeros(lanes, bool)
@@ -313,8 +312,6 @@ class _Process:
 
 
 def _dealt(groups: Sequence[np.ndarray], workers: int) -> list[list[int]]:
-    hands: list[list[int]] = [[] for _ in range(workers)]
-    for lanes in groups:
-        for i, lane in enumerate(lanes):
-            hands[i % workers].append(int(lane))
-    return hands
+    """Each worker's lanes: neighbours of each group, so that no two write the same cache line."""
+    shares = [np.array_split(lanes, workers) for lanes in groups]
+    return [[int(lane) for share in shares for lane in share[w]] for w in range(workers)]
