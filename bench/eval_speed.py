@@ -25,7 +25,8 @@ from safestitch.policy import Policies
 from safestitch.sims import mends
 from safestitch.sims.pool import Pool, Source, default_workers
 
-ROUNDS = 3
+ROUNDS = 2
+EPISODES = 20  # per limit at least: what `safestitch eval` does unless told otherwise
 
 
 def recorded(policies: Policies, entry: Entry, episodes: int) -> dict[int, np.ndarray]:
@@ -119,7 +120,7 @@ def measured(entry: Entry, seconds: float) -> dict:
     actions = recorded(policies, entry, 4)
     rate = raw_rate(entry, actions, 0.3)[0]
     per_episode = np.mean([len(a) for a in actions.values()])
-    episodes = max(6, round(seconds * 1.7 * rate / per_episode / 6))
+    episodes = max(EPISODES, round(seconds * 1.7 * rate / per_episode / 6))
     pairs = []
     for _ in range(ROUNDS):
         raw, with_resets = raw_rate(entry, actions, seconds / 2)
