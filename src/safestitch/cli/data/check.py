@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from safestitch.cli.console import stdout
-from safestitch.cli.data.import_ import ReadingBar
+from safestitch.cli.progress import CountingBar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(Options, args=arguments, prog="safestitch data check")
     from safestitch.data.check import check
 
-    with ReadingBar(f"checking {options.file}") as bar:
+    with CountingBar(f"checking {options.file}", "bytes") as bar:
         findings = check(
             options.file,
             options.map,

@@ -1,14 +1,13 @@
 """`safestitch data import logs.parquet --map map.toml --out my.h5`."""
 
 import dataclasses
-import time
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from safestitch.cli.console import stdout
+from safestitch.cli.progress import CountingBar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +51,7 @@ def run(arguments: list[str]) -> int:
     from safestitch.data.importing import import_logs
 
     out = options.out or options.file.with_suffix(".h5")
-    with ReadingBar(f"importing {options.file}") as bar:
+    with CountingBar(f"importing {options.file}", "bytes") as bar:
         made = import_logs(
             options.file, out, mapping_of(options), overwrite=options.overwrite, progress=bar
         )
@@ -83,38 +82,3 @@ def mapping_of(options: Options):
         truncated=options.truncated,
     )
     return as_mapping(options.map).but(flags)
-
-
-class ReadingBar:
-    """How much of a file is read: a bar on a terminal, a line now and then in a log."""
-
-    def __init__(self, title: str):
-        self.console = stdout()
-        self.title = title
-        self.started = self.said = time.monotonic()
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
-            console=self.console,
-        )
-
-    def __enter__(self) -> "ReadingBar":
-        self.task = self.bar.add_task(self.title, total=1.0)
-        if self.console.is_terminal:
-            self.bar.start()
-        return self
-
-    def __call__(self, read: int, size: int) -> None:
-        """Show where the reading is."""
-        share, now = read / max(size, 1), time.monotonic()
-        self.bar.update(self.task, completed=share)
-        if not self.console.is_terminal and now - self.said > 10:
-            self.said = now
-            left = (now - self.started) * (1 - share) / max(share, 1e-9)
-            self.console.print(f"{self.title}: {share:.0%}, {left:.0f} s left", markup=False)
-
-    def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self.bar.stop()

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from safestitch.cli.console import stdout
-from safestitch.cli.data.import_ import ReadingBar
+from safestitch.cli.progress import CountingBar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> int:
     from safestitch.files import write_atomic
     from safestitch.report.data import data_page
 
-    with ReadingBar(f"reading {options.file}") as bar:
+    with CountingBar(f"reading {options.file}", "bytes") as bar:
         page = data_page(
             options.file,
             options.map,
