@@ -41,6 +41,11 @@ def safety_gymnasium() -> Any:
     return package
 
 
+def mujoco() -> Any:
+    """The engine of safety_gymnasium."""
+    return importlib.import_module("mujoco")
+
+
 # --- imports -----------------------------------------------------------------------------------
 
 
