@@ -45,7 +45,7 @@ class Velocity(Mujoco):
     def __init__(self, entry: Entry):
         super().__init__(entry)
         env = self.env
-        self.model, self.data = env.model, env.data
+        self.model, self.data = _first_model(entry.task, env.model), env.data
         self.angles, self.speeds = env.data.qpos, env.data.qvel  # they stay where they are
         self.robot = entry.task.removesuffix("Velocity")
         self.dt = float(env.dt)
@@ -111,6 +111,17 @@ class Velocity(Mujoco):
     def position(self) -> tuple[float, float]:
         """The step, and the speed in m/s, which costs."""
         return float(self._steps), math.hypot(*self._velocity)
+
+
+_models: dict[str, Any] = {}
+
+
+def _first_model(task: str, model: Any) -> Any:
+    """One model for all simulators of a task in this process: it stays in the cache.
+
+    A Velocity task never changes its model, and all of them are equal.
+    """
+    return _models.setdefault(task, model)
 
 
 class Circle(Mujoco):
