@@ -51,3 +51,9 @@ def clipped_adamw(
     rate = optax.cosine_decay_schedule(learning_rate, decay) if decay else learning_rate
     adam = optax.adamw(rate, b1=0.9, b2=0.999, weight_decay=weight_decay)
     return optax.chain(optax.clip_by_global_norm(clip), adam)
+
+
+def plain_adam(learning_rate: float, decay: int | None) -> optax.GradientTransformation:
+    """Adam, betas (0.9, 0.999); constant, or a cosine down to zero over `decay` iterations."""
+    rate = optax.cosine_decay_schedule(learning_rate, decay) if decay else learning_rate
+    return optax.adam(rate, b1=0.9, b2=0.999)

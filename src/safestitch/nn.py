@@ -55,9 +55,37 @@ class EmbeddedMLP(eqx.Module):
         )
         shift = self.biases[0] + sum(w @ e for w, e in zip(parts, self.shifts, strict=True))
         x = fused @ jnp.concatenate(inputs, axis=1).T + shift[:, None]
-        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
-            x = weight @ jax.nn.relu(x) + bias[:, None]
-        return x.T
+        return _layers(x, self.weights[1:], self.biases[1:]).T
+
+
+class MLP(eqx.Module):
+    """A plain MLP on the concatenation of its inputs; ReLU between linear layers."""
+
+    weights: tuple[Float[Array, "_ _"], ...]
+    """Each (outputs, inputs)."""
+    biases: tuple[Float[Array, " _"], ...]
+
+    def __init__(
+        self, in_size: int, out_size: int, *, hidden: int, layers: int, key: Key[Array, ""]
+    ):
+        sizes = [in_size] + [hidden] * (layers - 1) + [out_size]
+        shapes = [(o, i) for i, o in itertools.pairwise(sizes)]
+        # Uniform within 1 / sqrt(inputs), PyTorch's own: the published settings were found with it.
+        self.weights = tuple(
+            draw / i**0.5 for draw, (_, i) in zip(_draws(key, shapes), shapes, strict=True)
+        )
+        self.biases = tuple(jnp.zeros(o) for o in sizes[1:])
+
+    def __call__(self, *inputs: Float[Array, "b _"]) -> Float[Array, "b o"]:
+        """Evaluate on a batch."""
+        x = self.weights[0] @ jnp.concatenate(inputs, axis=1).T + self.biases[0][:, None]
+        return _layers(x, self.weights[1:], self.biases[1:]).T
+
+
+def _layers(x: Float[Array, "_ b"], weights, biases) -> Float[Array, "_ b"]:
+    for weight, bias in zip(weights, biases, strict=True):
+        x = weight @ jax.nn.relu(x) + bias[:, None]
+    return x
 
 
 def _draws(key: Key[Array, ""], shapes: list[tuple[int, int]]) -> list[Float[Array, "_ _"]]:

@@ -328,10 +328,11 @@ def test_every_algorithm_has_a_page_and_tests():
     registered = importlib.import_module("safestitch.algos").ALGORITHMS
     assert registered
     for name in registered:
-        for path in (f"docs/algorithms/{name}.md", f"tests/algos/test_{name}.py"):
+        stem = name.replace("-", "_")
+        for path in (f"docs/algorithms/{name}.md", f"tests/algos/test_{stem}.py"):
             assert (ROOT / path).is_file(), f"algorithm {name} has no {path}"
 
 
 def test_every_algorithm_file_is_registered():
     registered = importlib.import_module("safestitch.algos").ALGORITHMS
-    assert {path.stem for path in ALGORITHM_FILES} == set(registered)
+    assert {path.stem.replace("_", "-") for path in ALGORITHM_FILES} == set(registered)

@@ -1,10 +1,12 @@
 """The registry of algorithms: name -> Algorithm."""
 
-from safestitch.algos import gas
+from safestitch.algos import bc, gas
 from safestitch.algos.base import Algorithm, Request
 from safestitch.names import lookup
 
-ALGORITHMS: dict[str, Algorithm] = {"gas": gas.ALGORITHM}
+ALGORITHMS: dict[str, Algorithm] = {
+    algorithm.name: algorithm for algorithm in (gas.ALGORITHM, bc.ALGORITHM)
+}
 
 __all__ = ["ALGORITHMS", "Algorithm", "Request", "get_algorithm"]
 

@@ -59,7 +59,7 @@ class Algorithm:
     """(config, episodes, spec, scaling) -> facts of all the data that one block does not show."""
 
 
-def pick(bits: UInt[Array, " b"], n: int) -> Int[Array, " b"]:
+def pick(bits: UInt[Array, " b"], n: int | Int[Array, ""]) -> Int[Array, " b"]:
     """Row numbers below n from random bits, uniform but for a bias of at most n / 2^32."""
     return (bits % jnp.uint32(n)).astype(jnp.int32)
 
