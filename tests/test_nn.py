@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from safestitch.nn import EmbeddedMLP
+from safestitch.nn import MLP, EmbeddedMLP
 
 IN_SIZES, OUT, EMBEDDING, HIDDEN = (3, 1, 2), 2, 4, 5
 KEY = jax.random.key(0)
@@ -119,3 +119,25 @@ def test_same_key_same_network_other_key_another():
     assert all((a == b).all() for a, b in zip(one.weights, same.weights, strict=True))
     assert not any((a == b).any() for a, b in zip(one.weights, other.weights, strict=True))
     assert not (one.embeddings[0] == one.embeddings[1]).any()
+
+
+def test_plain_mlp_by_hand():
+    # Hidden relu(x + y, x - y) = (3, 0) of (1, 2) and (1, 3) of (2, -1); out 2 h_1 - h_2 + 0.5.
+    net = MLP(2, 1, hidden=2, layers=2, key=KEY)
+    values = (
+        (jnp.array([[1.0, 1.0], [1.0, -1.0]]), jnp.array([[2.0, -1.0]])),
+        (
+            jnp.zeros(2),
+            jnp.array([0.5]),
+        ),
+    )
+    net = eqx.tree_at(lambda n: (n.weights, n.biases), net, values)
+    first, second = jnp.array([[1.0], [2.0]]), jnp.array([[2.0], [-1.0]])
+    assert net(first, second)[:, 0].tolist() == [6.5, -0.5]
+
+
+def test_plain_mlp_begins_as_pytorch_does():
+    net = MLP(100, 3, hidden=400, layers=3, key=KEY)
+    for weight, inputs in zip(net.weights, (100, 400, 400), strict=True):
+        assert 0.9 < float(jnp.abs(weight).max()) * inputs**0.5 <= 1.0
+    assert all((bias == 0).all() for bias in net.biases)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
 
 class Trained(NamedTuple):
@@ -25,16 +25,17 @@ def start_training(net: PyTree, optimiser: optax.GradientTransformation) -> Trai
 def descend(
     trained: Trained,
     optimiser: optax.GradientTransformation,
-    loss: Callable[..., Float[Array, ""]],
+    loss: Callable[..., Any],
     *rest: Any,
-) -> tuple[Trained, Float[Array, ""]]:
-    """One optimiser step on `loss(net, *rest)`.
+    aux: bool = False,
+) -> tuple[Trained, Any]:
+    """One optimiser step on `loss(net, *rest)`, and the loss; with `aux`, (loss, what it adds).
 
     The loss is differentiated in its first argument only: everything in `rest`, other networks'
     values included, is a constant by construction. The optimiser sees all parameters as one vector:
     the same numbers from a few loops instead of hundreds, which compile in less time and memory.
     """
-    value, gradient = jax.value_and_grad(loss)(trained.net, *rest)
+    value, gradient = jax.value_and_grad(loss, has_aux=aux)(trained.net, *rest)
     parameters, unravel = ravel_pytree(trained.net)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes int32 counts with float32
         step, opt_state = optimiser.update(ravel_pytree(gradient)[0], trained.opt_state, parameters)
@@ -42,13 +43,15 @@ def descend(
 
 
 def clipped_adamw(
-    learning_rate: float, weight_decay: float, clip: float, decay: int | None
+    learning_rate: float | optax.Schedule, weight_decay: float, clip: float, decay: int | None
 ) -> optax.GradientTransformation:
     """AdamW, betas (0.9, 0.999), behind a clip of the gradient norm.
 
-    The learning rate is constant, or follows a cosine down to zero over `decay` iterations.
+    The learning rate is constant, or follows a cosine down to zero over `decay` iterations, or is a
+    schedule itself.
     """
-    rate = optax.cosine_decay_schedule(learning_rate, decay) if decay else learning_rate
+    constant = callable(learning_rate) or not decay
+    rate = learning_rate if constant else optax.cosine_decay_schedule(learning_rate, decay)
     adam = optax.adamw(rate, b1=0.9, b2=0.999, weight_decay=weight_decay)
     return optax.chain(optax.clip_by_global_norm(clip), adam)
 
@@ -57,3 +60,8 @@ def plain_adam(learning_rate: float, decay: int | None) -> optax.GradientTransfo
     """Adam, betas (0.9, 0.999); constant, or a cosine down to zero over `decay` iterations."""
     rate = optax.cosine_decay_schedule(learning_rate, decay) if decay else learning_rate
     return optax.adam(rate, b1=0.9, b2=0.999)
+
+
+def follow(target: PyTree, net: PyTree, share: float) -> PyTree:
+    """A target copy moved towards its network by a share of the way."""
+    return jax.tree.map(lambda old, new: old + share * (new - old), target, net)

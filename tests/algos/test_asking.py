@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safestitch.algos.asking import (
+    Advisors,
+    advise,
     affordable,
     budget_goal,
     budget_goal_loss,
     choose_reward,
     expectile_weight,
+    reward_price_loss,
     tight_budget,
 )
 from safestitch.nn import EmbeddedMLP
@@ -178,3 +181,23 @@ def test_affordable_with_a_negative_goal():
 def test_affordable_stays_between_floor_and_goal(bought, budget, floor):
     found = asked(bought, budget, lambda r: 0.7 * r, floor)
     assert bought - (1 - floor) * abs(bought) - 1e-5 <= found <= bought + 1e-5
+
+
+# --- advisors ----------------------------------------------------------------------------------
+
+
+def test_price_loss_by_hand():
+    # P = 2 R = (2, 0.5) against C = (1, 0.5): (1 + 0) / 2; in the constant: mean(2 (P - C)) = 1.
+    net = linear_goal(0.0, 2.0, 0.0, 0.0)
+    given_ = row(3.0, 4.0)[:, None], row(1.0, 0.25), row(1.0, 0.5), row(0.0, 0.5)
+    value, gradient = jax.value_and_grad(reward_price_loss)(net, *given_)
+    assert float(value) == pytest.approx(0.5)
+    assert float(gradient.biases[0][0]) == pytest.approx(1.0)
+
+
+def test_advice_is_the_rule_with_g_and_p():
+    # G = 1 and P = R: of [0.5, 1] a budget of 0.8 affords 0.8. "again" asks for G itself.
+    advisors = Advisors(linear_goal(0.0, 0.0, 0.0, 1.0), linear_goal(0.0, 1.0, 0.0, 0.0))
+    now = jnp.float32(np.nan), row(0.0), jnp.float32(0.8), jnp.float32(0.1)
+    assert float(advise(advisors, "affordable", 0.5, *now)) == pytest.approx(0.8)
+    assert float(advise(advisors, "again", 0.5, *now)) == 1.0

@@ -32,12 +32,10 @@ def episodes_of(rewards: list[float], costs: list[float], steps: int = 2) -> Epi
     """One episode per reward and cost, of equal length; all of either at its last step."""
     n = steps * len(rewards)
     ends = np.tile(np.arange(steps) == steps - 1, len(rewards))
-    columns = [np.zeros(n), np.zeros(n)]
-    for column, values in zip(columns, (rewards, costs), strict=True):
-        column[ends] = values
-    return Episodes.of(
-        np.arange(float(n))[:, None], np.zeros((n, 1)), *columns, np.zeros(n, bool), ends
-    )
+    reward, cost = np.zeros(n), np.zeros(n)
+    reward[ends], cost[ends] = rewards, costs
+    observations, actions = np.arange(float(n))[:, None], np.zeros((n, 1))
+    return Episodes.of(observations, actions, reward, cost, np.zeros(n, bool), ends)
 
 
 def drawn_rows(cfg: Config, episodes: Episodes, facts=None) -> set[int]:
@@ -50,9 +48,9 @@ def drawn_rows(cfg: Config, episodes: Episodes, facts=None) -> set[int]:
 
 def test_safe_is_a_share_of_the_range_or_a_cost():
     episodes = episodes_of([1.0, 2.0, 3.0], [0.0, 2.0, 2.5])
-    assert drawn_rows(Config(data="all"), episodes) == {0, 1, 2, 3, 4, 5}
-    assert drawn_rows(Config(data="safe", limit=0.2), episodes) == {0, 1, 2, 3}  # 0.2 x 10
-    cost = Config(data="safe", limit=2.4, limit_unit="cost")
+    assert drawn_rows(Config(clone="all"), episodes) == {0, 1, 2, 3, 4, 5}
+    assert drawn_rows(Config(clone="safe", limit=0.2), episodes) == {0, 1, 2, 3}  # 0.2 x 10
+    cost = Config(clone="safe", limit=2.4, limit_unit="cost")
     assert drawn_rows(cost, episodes) == {0, 1, 2, 3}
     assert drawn_rows(dataclasses.replace(cost, limit=0.0), episodes) == {0, 1}
 
@@ -71,19 +69,19 @@ def test_near_the_frontier():
     # Frontier (0, 1), (1, 3), (2, 5): p(C) = 1 + 2 C. Rewards range over 5, so w = 0.21 is 1.05
     # either way: at C = 2 a reward of 4 is near and 3.9 is not.
     episodes = episodes_of([1.0, 3.0, 5.0, 4.0, 3.9, 0.0], [0.0, 1.0, 2.0, 2.0, 2.0, 3.0])
-    kept = bc.choose(Config(data="frontier", width=0.21), episodes, SPEC)
+    kept = bc.choose(Config(clone="frontier", width=0.21), episodes, SPEC)
     assert kept.tolist() == [True, True, True, True, False, False]
-    wide = bc.choose(Config(data="frontier", width=0.25), episodes, SPEC)
+    wide = bc.choose(Config(clone="frontier", width=0.25), episodes, SPEC)
     assert wide.tolist() == [True] * 5 + [False]
 
 
 def test_no_safe_episode_is_an_error():
     with pytest.raises(SafestitchError, match=r"the least costly has 2: raise limit"):
-        drawn_rows(Config(data="safe", limit=0.1), episodes_of([1.0], [2.0]))
+        drawn_rows(Config(clone="safe", limit=0.1), episodes_of([1.0], [2.0]))
 
 
 def test_blocks_follow_all_the_data():
-    cfg = Config(data="frontier", width=0.1)
+    cfg = Config(clone="frontier", width=0.1)
     episodes = episodes_of([1.0, 3.0, 5.0, 2.0], [0.0, 1.0, 2.0, 2.0])
     facts = bc.survey(cfg, episodes, SPEC, fit_scaling(episodes, SPEC))
     lone = episodes_of([2.0, 3.0], [2.0, 1.0])
@@ -91,7 +89,7 @@ def test_blocks_follow_all_the_data():
     assert drawn_rows(cfg, lone, facts) == {2, 3}
     poor = episodes_of([0.0, 2.0], [1.0, 2.0])
     assert drawn_rows(cfg, poor, facts) == {0, 1}  # none is near: the least costly stands in
-    safe = Config(data="safe", limit=0.05)
+    safe = Config(clone="safe", limit=0.05)
     facts = bc.survey(safe, episodes, SPEC, fit_scaling(episodes, SPEC))
     assert drawn_rows(safe, poor, facts) == {0, 1}
     with pytest.raises(SafestitchError, match="raise limit"):
@@ -101,7 +99,7 @@ def test_blocks_follow_all_the_data():
 def test_batches_hold_chosen_rows_only():
     episodes = episodes_of([1.0, 2.0, 3.0], [0.0, 2.0, 0.0])
     scaling = fit_scaling(episodes, SPEC)
-    cfg = Config(data="safe", batch=400)
+    cfg = Config(clone="safe", batch=400)
     data = jax.tree.map(jnp.asarray, bc.prepare(cfg, episodes, SPEC, scaling))
     s = bc.sample(cfg, data, jax.random.key(0)).s[:, 0]
     rows, counts = np.unique(np.rint(s * scaling.obs_std + scaling.obs_mean), return_counts=True)
@@ -169,7 +167,7 @@ def test_bc_serves_no_limit_but_that_of_its_data(tmp_path):
     costs = {}
     for data in ("all", "safe"):
         out = tmp_path / data
-        cfg = Config(**QUICK, schedule="cosine", data=data, limit=0.2)
+        cfg = Config(**QUICK, schedule="cosine", clone=data, limit=0.2)
         train(ALGORITHM, cfg, CHAIN.spec, episodes, [0], out)
         found, _ = rollout(load_policies(out), CHAIN, [2.0, 18.0], 50)
         costs[data] = found.costs.mean((0, 2))
@@ -180,7 +178,7 @@ def test_bc_serves_no_limit_but_that_of_its_data(tmp_path):
 
 def test_the_api_trains_it(tmp_path):
     policy = train_on(
-        CHAIN.make_data(1), tmp_path / "run", algorithm="bc", iterations=20, hidden=8, data="safe"
+        CHAIN.make_data(1), tmp_path / "run", algorithm="bc", iterations=20, hidden=8, clone="safe"
     )
     action = policy.start(limit=3.0).act(np.zeros(3))
     assert action.shape == (2,) and (np.abs(action) <= 1).all()

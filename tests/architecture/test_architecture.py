@@ -23,14 +23,26 @@ LAYERS = (
     {"training", "evaluation"},
     {"policy"},
     {"algos", "envs", "sims"},
-    {"learn", "nn", "runs", "scaling", "data"},
+    {"learn", "nn", "transformer", "runs", "scaling", "data"},
     {"catalog", "episodes"},
     {"files", "memory", "names"},
     {"records"},
 )
 LEVEL = {part: len(LAYERS) - row for row, parts in enumerate(LAYERS) for part in parts}
 # Of its own package, a module of these may import these only; the registry imports them all.
-SHARED = {"algos": {"base", "asking", "reshaping", "segments"}, "envs": {"base"}}
+SHARED = {
+    "algos": {
+        "asking",
+        "augmenting",
+        "base",
+        "reshaping",
+        "segments",
+        "switching",
+        "transitions",
+        "windows",
+    },
+    "envs": {"base"},
+}
 
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "joblib", "cloudpickle", "shelve"}
 NEEDS_JAX = {"jax", "jaxlib", "equinox", "optax"}

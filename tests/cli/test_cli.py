@@ -116,6 +116,9 @@ def test_help(safestitch, arguments):
     [
         (["train", "--help"], ["safestitch train ALGORITHM TASK", "--resume DIR"]),
         (["train", "gas", "--help"], ["--seeds", "--out", "--preset", "--alpha", "--iterations"]),
+        (["train", "bc", "--help"], ["--data", "--clone {all,safe,frontier}", "--limit-unit"]),
+        (["train", "caps-iql", "--help"], ["--heads", "--units {task,data}", "--learn-std"]),
+        (["train", "cdt", "--help"], ["--context", "--target", "--pairing {released,kept}"]),
         (["train", "--resume", "x", "--help"], ["--resume", "--tensorboard"]),
         (["eval", "--help"], ["--limits", "--episodes", "--target-reward", "share of the task"]),
         (["report", "--help"], ["--episodes", "Run directory of a finished training"]),

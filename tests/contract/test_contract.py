@@ -28,7 +28,8 @@ SPEC = Spec(
 )
 LENGTHS = (6, 1, 4, 6, 2, 6)
 STEPS = sum(LENGTHS)
-SMALL = {"iterations": 4, "batch": 16, "budget_batch": 8, "hidden": 8, "embedding": 3, "layers": 2}
+SMALL = {"iterations": 4, "batch": 16, "budget_batch": 8, "hidden": 8, "embedding": 4, "layers": 2}
+SMALL |= {"context": 3, "blocks": 2, "heads": 2}
 
 # Compiling takes most of the time of these tests, and running next to none.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -300,6 +301,10 @@ def test_training_stays_finite_on_extreme_data(algorithm, extreme):
 # --- acting ------------------------------------------------------------------------------------
 
 
+# Several: a policy that switches between heads need not do so everywhere.
+OBSERVATIONS = jnp.asarray(np.random.default_rng(2).normal(size=(16, 3)), jnp.float32)
+
+
 def request(limit: float, target: float = math.nan) -> Request:
     return Request(jnp.float32(limit), jnp.float32(target))
 
@@ -346,18 +351,20 @@ def test_acting_is_deterministic_and_agrees_under_vmap(algorithm):
     p, _, scaling, state, _ = ready(algorithm.name)
     policy = algorithm.policy(state)
     limits = jnp.array([0.0, 1.0, 3.0])
+    seen = OBSERVATIONS
 
-    def first_action(limit):
+    def first_actions(limit):
         ask = Request(limit, jnp.full_like(limit, jnp.nan))
         carry = algorithm.start(p.config, policy, scaling, ask)
-        return algorithm.act(p.config, policy, scaling, carry, jnp.ones(SPEC.obs_dim))[0]
+        act = functools.partial(algorithm.act, p.config, policy, scaling, carry)
+        return jax.vmap(lambda obs: act(obs)[0])(seen)
 
-    together = quick_jit(jax.vmap(first_action))(limits)
-    for limit, action in zip(limits, together, strict=True):
+    together = quick_jit(jax.vmap(first_actions))(limits)
+    for limit, actions in zip(limits, together, strict=True):
         carry = algorithm.start(p.config, policy, scaling, request(float(limit)))
-        alone = [p.act(policy, scaling, carry, jnp.ones(SPEC.obs_dim))[0] for _ in range(2)]
+        alone = [p.act(policy, scaling, carry, seen[0])[0] for _ in range(2)]
         assert (alone[0] == alone[1]).all()
-        np.testing.assert_allclose(action, alone[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(actions[0], alone[0], rtol=1e-4, atol=1e-5)
     if algorithm.threshold == "test":  # the limit is an input of the policy
         assert not (together[0] == together[2]).all()
 
@@ -368,12 +375,12 @@ def test_acting_is_deterministic_and_agrees_under_vmap(algorithm):
 def test_redial_equals_a_start_at_the_new_limit(algorithm):
     p, _, scaling, state, _ = ready(algorithm.name)
     policy = algorithm.policy(state)
-    begun = algorithm.start(p.config, policy, scaling, request(1.0))
-    redialled = algorithm.redial(p.config, scaling, begun, jnp.float32(1.0), jnp.float32(3.0))
+    begun = algorithm.start(p.config, policy, scaling, request(0.0))
+    redialled = algorithm.redial(p.config, scaling, begun, jnp.float32(0.0), jnp.float32(3.0))
     other = algorithm.start(p.config, policy, scaling, request(3.0))
-    obs = jnp.ones(SPEC.obs_dim)
     found, expected, unmoved = (
-        p.act(policy, scaling, carry, obs)[0] for carry in (redialled, other, begun)
+        np.stack([p.act(policy, scaling, carry, obs)[0] for obs in OBSERVATIONS])
+        for carry in (redialled, other, begun)
     )
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert not (found == unmoved).all()

@@ -1,11 +1,11 @@
 """The registry of algorithms: name -> Algorithm."""
 
-from safestitch.algos import bc, gas
+from safestitch.algos import bc, caps_iql, caps_sac, cdt, gas
 from safestitch.algos.base import Algorithm, Request
 from safestitch.names import lookup
 
 ALGORITHMS: dict[str, Algorithm] = {
-    algorithm.name: algorithm for algorithm in (gas.ALGORITHM, bc.ALGORITHM)
+    file.ALGORITHM.name: file.ALGORITHM for file in (gas, cdt, caps_iql, caps_sac, bc)
 }
 
 __all__ = ["ALGORITHMS", "Algorithm", "Request", "get_algorithm"]

@@ -6,12 +6,14 @@ and no table by hand. `bench/target_rules.py` compares the rules, `docs/algorith
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key, PyTree
 
+from safestitch.algos.base import Metrics
+from safestitch.learn import descend, start_training
 from safestitch.nn import EmbeddedMLP
 
 Rule = Literal["affordable", "first", "again", "rising"]
@@ -36,6 +38,16 @@ def budget_goal_loss(net: EmbeddedMLP, s, R, C_hat, t, expectile: float) -> Floa
 def tight_budget(C: Float[Array, " b"], u: Float[Array, " b"]) -> Float[Array, " b"]:
     """A budget between C and C^max = 1, mostly tight: there G has to be sharp."""
     return C + (1.0 - C) * u**3
+
+
+def reward_price(net: EmbeddedMLP, s, R, t) -> Float[Array, " b"]:
+    """P(s, R, t'): the cost-to-go that goes with a reward-to-go."""
+    return net(s, R[:, None], t[:, None])[:, 0]
+
+
+def reward_price_loss(net: EmbeddedMLP, s, R, C, t) -> Float[Array, ""]:
+    """P is the mean of C over the segments from s that earn R; for methods without a cost goal."""
+    return jnp.mean((C - reward_price(net, s, R, t)) ** 2)
 
 
 def choose_reward(
@@ -89,3 +101,48 @@ def affordable(
     rise = jnp.maximum(prices[above] - prices[below], 1e-6)
     share = jnp.clip((C_hat - prices[below]) / rise, 0.0, 1.0)
     return asked[below] + share * (asked[above] - asked[below])
+
+
+class Advisors(NamedTuple):
+    """G and P, for methods that have no goals of their own; with optimisers in training."""
+
+    budget_goal: PyTree
+    price: PyTree
+
+
+def start_advisors(obs_dim: int, optimiser, key: Key[Array, ""]) -> Advisors:
+    """Fresh ones, of the size of GAS's budget goal."""
+    sizes = {"embedding": 64, "hidden": 128, "layers": 4}
+    nets = [EmbeddedMLP([obs_dim, 1, 1], 1, **sizes, key=k) for k in jax.random.split(key)]
+    return Advisors(*(start_training(net, optimiser) for net in nets))
+
+
+class Segments(NamedTuple):
+    """What G and P learn from: segments and, for each, a budget that it keeps."""
+
+    s: Float[Array, "b o"]
+    R: Float[Array, " b"]
+    C: Float[Array, " b"]
+    t: Float[Array, " b"]
+    budget: Float[Array, " b"]
+
+
+def train_advisors(
+    advisors: Advisors, optimiser, seen: Segments, expectile: float
+) -> tuple[Advisors, Metrics]:
+    """One step each."""
+    s, R, C, t, budget = seen
+    goal = descend(advisors.budget_goal, optimiser, budget_goal_loss, s, R, budget, t, expectile)
+    price = descend(advisors.price, optimiser, reward_price_loss, s, R, C, t)
+    return Advisors(goal[0], price[0]), {"loss/budget_goal": goal[1], "loss/price": price[1]}
+
+
+def advise(advisors: Advisors, rule: Rule, floor: float, plan, s, C_hat, t) -> Float[Array, ""]:
+    """The reward to ask for at a state, with a budget, at a time: `choose_reward` by G and P."""
+
+    def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
+        at = jnp.repeat(s[None], len(R), 0)
+        return reward_price(advisors.price, at, R, jnp.full_like(R, t))
+
+    bought = budget_goal(advisors.budget_goal, s[None], C_hat[None], t[None])[0]
+    return choose_reward(rule, plan, bought, C_hat, price, floor)

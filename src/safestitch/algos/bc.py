@@ -43,7 +43,7 @@ class Config:
     """Linear layers, the output included."""
     hidden: int = 256
     """Width of a layer."""
-    data: Literal["all", "safe", "frontier"] = "all"
+    clone: Literal["all", "safe", "frontier"] = "all"
     """Which episodes are cloned."""
     limit: float = 0.1
     """Largest cost of an episode that counts as safe."""
@@ -119,10 +119,10 @@ def near_frontier(
 
 def choose(cfg: Config, episodes: Episodes, spec: Spec, fitted=None) -> Bool[np.ndarray, " e"]:
     """Which episodes are cloned."""
-    if cfg.data == "safe":
+    if cfg.clone == "safe":
         unit = spec.cost_range if cfg.limit_unit == "share" else 1.0
         return is_safe(episodes.cost_returns, cfg.limit * unit)
-    if cfg.data == "frontier":
+    if cfg.clone == "frontier":
         fitted = fitted or fit_frontier(episodes)
         return near_frontier(episodes.returns, episodes.cost_returns, fitted, cfg.width)
     return np.ones(len(episodes), bool)
@@ -130,7 +130,7 @@ def choose(cfg: Config, episodes: Episodes, spec: Spec, fitted=None) -> Bool[np.
 
 def survey(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling):  # noqa: ARG001
     """The frontier of all data, for blocks that see a part; raises if nothing would be chosen."""
-    fitted = fit_frontier(episodes) if cfg.data == "frontier" else None
+    fitted = fit_frontier(episodes) if cfg.clone == "frontier" else None
     _require(choose(cfg, episodes, spec, fitted), cfg, episodes)
     return fitted or ()
 

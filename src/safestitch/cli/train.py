@@ -195,12 +195,13 @@ def _parse(algorithm: Any, arguments: list[str]) -> tuple[Options, Any]:
     preset = _preset_of(arguments)
     if preset not in algorithm.presets:
         raise SafestitchError(unknown("preset", preset, algorithm.presets))
+    heading = algorithm.name.replace("-", "_")
     both = dataclasses.make_dataclass(
         "Arguments",
         [
             ("run", Options),  # the names are the headings of --help
             (
-                algorithm.name,
+                heading,
                 algorithm.Config,
                 dataclasses.field(default=algorithm.presets[preset]),
             ),
@@ -213,7 +214,7 @@ def _parse(algorithm: Any, arguments: list[str]) -> tuple[Options, Any]:
         prog=f"safestitch train {algorithm.name}",
         config=(tyro.conf.OmitArgPrefixes,),
     )
-    return parsed.run, getattr(parsed, algorithm.name)
+    return parsed.run, getattr(parsed, heading)
 
 
 def _preset_of(arguments: list[str]) -> str:
