@@ -131,9 +131,9 @@ def run_block(
     everywhere = z.reshape(-1, size) @ w[:, size:] + b[None, size:]
     k, v = jnp.split(everywhere.reshape(*x.shape[:2], 2 * size), 2, axis=-1)
     q = take(z, read).reshape(-1, size) @ w[:, :size] + b[None, :size]
-    by_head = [y.reshape(len(x), -1, heads, size // heads) for y in (q, k, v)]
+    q, k, v = (y.reshape(len(x), -1, heads, size // heads) for y in (q, k, v))
     position = take(jnp.arange(x.shape[1])[None], read)[0]
-    gathered = attention(*by_head, position, drop, site)
+    gathered = attention(q, k, v, position, drop, site)
     y = block.outward(gathered.reshape(len(x), -1, size))
     x = take(x, read) + (drop(y, site + 1) if drop else y)
     y = block.down(jax.nn.gelu(block.up(block.before_layers(x)), approximate=False))

@@ -175,7 +175,8 @@ def batch_of(valid: list[list[float]], a: Any, costly: Any = 0.0) -> Batch:
     b, k = np.shape(valid)
     on = jnp.asarray(valid, jnp.float32)
     window = windows.Window(
-        *jnp.zeros((2, b, k)),
+        jnp.zeros((b, k)),
+        jnp.zeros((b, k)),
         jnp.zeros((b, k, 2)),
         jnp.broadcast_to(jnp.asarray(a, jnp.float32), (b, k, 2)),
         jnp.zeros((b, k), jnp.int32),
@@ -218,8 +219,9 @@ def network(cfg: Config = TINY) -> cdt.Network:
 
 def random_window(b: int = 2, k: int = 3) -> windows.Window:
     rng = np.random.default_rng(0)
-    columns = [jnp.asarray(rng.normal(size=(b, k, *d)), jnp.float32) for d in ((), (), (2,), (2,))]
-    return windows.Window(*columns, jnp.broadcast_to(jnp.arange(k), (b, k)))
+    R, C = jnp.asarray(rng.normal(size=(2, b, k)), jnp.float32)
+    s, a = jnp.asarray(rng.normal(size=(2, b, k, 2)), jnp.float32)
+    return windows.Window(R, C, s, a, jnp.broadcast_to(jnp.arange(k), (b, k)))
 
 
 def test_nothing_sees_the_future():
@@ -324,8 +326,8 @@ def test_acting_equals_reading_a_logged_window(context):
         ):
             column.append(value)
         recent = [jnp.asarray(np.stack(c[-context:]))[None] for c in tokens]
-        floats = [x.astype(jnp.float32) for x in recent[:4]]
-        window = windows.Window(*floats, recent[4].astype(jnp.int32))
+        R_hat, C_hat, s, a = (x.astype(jnp.float32) for x in recent[:4])
+        window = windows.Window(R_hat, C_hat, s, a, recent[4].astype(jnp.int32))
         expected = jnp.clip(cdt.read(cfg, policy.policy, window)[0][0, -1], -1.0, 1.0)
         close(action, expected, atol=1e-5)
         carry = cdt.observe(cfg, scaling, carry, jnp.float32(1.0), jnp.float32(0.5))

@@ -39,7 +39,7 @@ class HandSet(NamedTuple):
 @functools.cache
 def hand_set() -> dict[str, HandSet]:
     """Task -> its hand-set numbers."""
-    text = importlib.resources.files(__package__).joinpath("cdt_targets.csv").read_text()
+    text = importlib.resources.files("safestitch.algos").joinpath("cdt_targets.csv").read_text()
     found = {}
     for row in csv.DictReader(text.splitlines()):
         pairs = [tuple(float(x) for x in row[name].split()) for name in ("costs", "rewards")]

@@ -18,6 +18,7 @@ Behaviours of the released program that its paper does not mention are fields: `
 """
 
 import dataclasses
+import functools
 from typing import Literal, NamedTuple
 
 import jax
@@ -145,7 +146,8 @@ def least(critics: tuple[MLP, ...], s: Float[Array, "b o"], a: Float[Array, "b h
     """The least over critics of Q(s, a_k), for every head."""
     rows = jnp.repeat(s, a.shape[1], 0)
     values = [critic(rows, a.reshape(len(rows), -1))[:, 0] for critic in critics]
-    return jnp.stack(values).min(0).reshape(a.shape[:2])
+    # By pairs: the gradient of a min over an axis is 0 / 0 if a recomputed value differs by a bit.
+    return functools.reduce(jnp.minimum, values).reshape(a.shape[:2])
 
 
 def backup(

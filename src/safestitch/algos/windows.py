@@ -110,9 +110,9 @@ def cut_windows(cfg: Any, data: Data, u: Float[Array, " b"], v: Float[Array, " b
 
 def empty_window(context: int, obs_dim: int, act_dim: int) -> Window:
     """A batch of one, before the first step."""
-    sizes = (), (), (obs_dim,), (act_dim,)
-    columns = [jnp.zeros((1, context, *size)) for size in sizes]
-    return Window(*columns, jnp.zeros((1, context), jnp.int32))
+    scalars = jnp.zeros((1, context))
+    s, a = jnp.zeros((1, context, obs_dim)), jnp.zeros((1, context, act_dim))
+    return Window(scalars, scalars, s, a, jnp.zeros((1, context), jnp.int32))
 
 
 def remember(window: Window, step: Int[Array, ""], now: Sequence) -> tuple[Window, Int[Array, ""]]:
