@@ -85,8 +85,8 @@ def tabulate(cfg: Any, episodes: Episodes, spec: Spec, scaling: Scaling, added: 
 
 def cut_windows(cfg: Any, data: Data, u: Float[Array, " b"], v: Float[Array, " b"]):
     """Windows, which steps cost, and which are valid, from uniform draws."""
-    last = jnp.sum(data.reach < 1.5, dtype=jnp.int32) - 1
-    episode = jnp.minimum(jnp.searchsorted(data.reach, u, side="right").astype(jnp.int32), last)
+    found = jnp.searchsorted(data.reach, u, side="right").astype(jnp.int32)
+    episode = jnp.minimum(found, len(data.reach) - 1)  # idle entries repeat the last episode
     first, length = data.first[episode], data.length[episode]
     begin = jnp.minimum((v * length.astype(v.dtype)).astype(jnp.int32), length - 1)
     time = begin[:, None] + jnp.arange(cfg.context, dtype=jnp.int32)[None]
