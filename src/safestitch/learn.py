@@ -50,8 +50,9 @@ def clipped_adamw(
     The learning rate is constant, or follows a cosine down to zero over `decay` iterations, or is a
     schedule itself.
     """
-    constant = callable(learning_rate) or not decay
-    rate = learning_rate if constant else optax.cosine_decay_schedule(learning_rate, decay)
+    rate = learning_rate
+    if decay and not callable(learning_rate):
+        rate = optax.cosine_decay_schedule(learning_rate, decay)
     adam = optax.adamw(rate, b1=0.9, b2=0.999, weight_decay=weight_decay)
     return optax.chain(optax.clip_by_global_norm(clip), adam)
 
