@@ -21,6 +21,7 @@ LAYERS = (
     {""},
     {"report", "doctor"},
     {"training", "evaluation"},
+    {"behaviours"},
     {"policy"},
     {"algos", "envs", "sims"},
     {"learn", "nn", "runs", "scaling", "data"},
