@@ -20,6 +20,7 @@ LAYERS = (
     {"cli"},
     {""},
     {"report", "doctor"},
+    {"behaviours"},
     {"training", "evaluation"},
     {"policy"},
     {"algos", "envs", "sims"},

@@ -16,6 +16,7 @@ VERBS = {
     "watch": "a clip of a policy at several limits, side by side, on a simulator",
     "tasks": "every task, what it looks like, whether it runs here; --env tries your own",
     "data": "get, list, import, check, edit and convert data",
+    "behaviours": "learn policies of many skills and risks on a simulator, to make data with",
     "demo": "train, evaluate and report on a built-in task, in minutes",
     "doctor": "what is installed, what works here, and how to mend what does not",
 }
@@ -57,5 +58,5 @@ def _help(command: str, about: str, verbs: dict[str, str]) -> None:
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"usage: {command} COMMAND ...\n\n{about}\n")
     for verb, what in verbs.items():
-        console.print(f"  {verb:8} {what}")
+        console.print(f"  {verb:10} {what}")
     console.print(f"\n`{command} COMMAND --help` shows the options of a command.")
