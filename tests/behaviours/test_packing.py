@@ -52,7 +52,8 @@ def test_the_best_of_each_band_of_lambda_follow():
 def test_then_an_early_one_then_any_that_differs():
     some = made(*((r, 0.0) for r in (1.0, 0.1, 2.0, 10.0, 6.0, 9.9, 9.8, 9.7, 9.6)))
     assert packing.early(some.moments) == [0, 1, 2]  # of 80 steps, up to 20
-    # best: 30. Of the early ones step 10 is farthest from it. Then 60 halves the gap best.
+    # best: 30. Of the early ones step 10 is farthest from it. Step 40 is in the
+    # middle of what is between them.
     assert steps(packed(some, HEADER + 3 * bytes_each(some))) == [10, 30, 40]
     assert steps(packed(some, HEADER + 2 * bytes_each(some))) == [10, 30]
     assert steps(packed(some, HEADER + 1 * bytes_each(some))) == [30]
