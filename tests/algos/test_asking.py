@@ -131,18 +131,18 @@ def asked(bought: float, budget: float, price, floor: float = 0.8) -> float:
     return float(affordable(jnp.float32(bought), jnp.float32(budget), price, floor))
 
 
-# Floor 0.2 of a goal of 1: rewards 0.2, 0.25, .. 1.0, in notches of 0.05.
+# Price r / 2: a budget C buys 2 C, between the floor of 0.2 and the goal of 1.
 @pytest.mark.parametrize(
     ("budget", "reward"),
-    [(0.41, 0.8), (0.124, 0.2), (0.126, 0.25), (0.2, 0.4), (0.49, 0.95), (0.5, 1.0), (9.0, 1.0)],
+    [(0.05, 0.2), (0.1, 0.2), (0.126, 0.252), (0.2, 0.4), (0.41, 0.82), (0.5, 1.0), (9.0, 1.0)],
 )
-def test_affordable_picks_the_largest_reward_within_the_price(budget, reward):
+def test_affordable_picks_the_reward_that_the_budget_pays(budget, reward):
     assert asked(1.0, budget, lambda r: 0.5 * r, floor=0.2) == pytest.approx(reward)
 
 
 def test_affordable_includes_the_price_that_equals_the_budget():
-    # A goal of 2, floor 0.5: notches of 1/16, so that 1.5 and its price are exact.
-    assert asked(2.0, 0.75, lambda r: 0.5 * r, floor=0.5) == 1.5
+    # A goal of 4, floor 0.25: of the rewards 1, 2, 3, 4 the third costs the budget and not less.
+    assert asked(4.0, 3.0, lambda r: jnp.where(r > 3.0, 99.0, r), floor=0.25) == 3.0
 
 
 def test_affordable_skips_a_dear_reward_below_a_cheap_one():
@@ -154,24 +154,24 @@ def test_affordable_asks_for_the_floor_when_nothing_fits():
     assert asked(2.0, 0.1, lambda r: jnp.full_like(r, 5.0), floor=0.7) == pytest.approx(1.4)
 
 
-def test_affordable_prices_six_rewards():
-    seen = []
+def test_affordable_prices_four_rewards_at_once():
+    calls = []
 
     def price(rewards):
-        seen.extend(np.asarray(rewards).tolist())
-        return 0.5 * rewards
+        calls.append(np.asarray(rewards).tolist())
+        return rewards**2
 
-    # Notches of 1/16 from 1 to 2: each fourth first, then halfway above 1.5, then below that.
-    assert asked(2.0, 0.77, price, floor=0.5) == pytest.approx(1.5)
-    assert seen == [1.25, 1.5, 1.75, 2.0, 1.625, 1.5625]
+    # Rewards 1, 2, 3, 4 cost 1, 4, 9, 16: a budget of 5 lies a fifth of the way from 4 to 9.
+    assert asked(4.0, 5.0, price, floor=0.25) == pytest.approx(2.2)
+    assert calls == [[1.0, 2.0, 3.0, 4.0]]
 
 
 def test_affordable_with_a_negative_goal():
     # Floor 0.8 of G = -1 lies below it, at -1.2: less reward, not more.
     assert asked(-1.0, 0.1, lambda r: jnp.full_like(r, 5.0)) == pytest.approx(-1.2)
     assert asked(-1.0, 0.1, free) == pytest.approx(-1.0)
-    # Price 2 + r fits 0.9 up to r = -1.1, which is notch 8 of 16 between -1.2 and -1.
-    assert asked(-1.0, 0.9001, lambda r: 2.0 + r) == pytest.approx(-1.1)
+    # Price 2 + r fits 0.9 up to r = -1.1.
+    assert asked(-1.0, 0.9, lambda r: 2.0 + r) == pytest.approx(-1.1)
 
 
 @given(st.floats(-2, 2, width=32), st.floats(0, 1, width=32), st.floats(0, 1))

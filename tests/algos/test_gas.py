@@ -988,14 +988,13 @@ def test_target_rules(rule, state, asked):
 
 def test_affordable_asks_for_what_fits_by_the_cost_goal():
     # The price of R is V^C(s, R, C^max = 1, t') = 0.5 R + 0.25 + t'. At the start, limit 2:
-    # 0.5 * 0.7 + 0.25 = 0.6 > C^ = 0.5, so the largest of 16 rewards in [0.56, 0.7] below 0.5,
-    # which none is (0.5 * 0.56 + 0.25 = 0.53): the floor, 0.56.
+    # 0.5 * 0.7 + 0.25 = 0.6 > C^ = 0.5, so the largest reward in [0.56, 0.7] that costs 0.5,
+    # which none does (0.5 * 0.56 + 0.25 = 0.53): the floor, 0.56.
     seen, _ = shown(begin(2.0), target="affordable")
     assert seen["R_hat"] == pytest.approx(0.56, abs=1e-4)
-    # Limit 2.2, C^ = 0.55: G = 0.71, floor 0.568, notch 0.142 / 16; R <= 0.6 fits: the third
-    # notch above the floor is 0.5946, the fourth 0.6035.
+    # Limit 2.2, C^ = 0.55: G = 0.71, floor 0.568; R <= 0.6 fits.
     seen, _ = shown(begin(2.2), target="affordable")
-    assert seen["R_hat"] == pytest.approx(0.568 + 3 * 0.142 / 16, abs=1e-4)
+    assert seen["R_hat"] == pytest.approx(0.6, abs=1e-4)
     # Limit 4, C^ = 1: G = 0.8 costs 0.65: all of it.
     seen, _ = shown(begin(4.0), target="affordable")
     assert seen["R_hat"] == pytest.approx(0.8, abs=1e-4)

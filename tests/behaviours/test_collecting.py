@@ -57,7 +57,7 @@ def test_a_time_limit_is_no_end_and_its_last_observation_is_its_own():
 
 def test_the_task_ends_an_episode():
     rows, _ = collect("cliff", 20)
-    np.testing.assert_array_equal(rows.discount, np.where(rows.obs[:, 1] == 4, 0.0, 0.9))
+    np.testing.assert_array_equal(rows.discount, np.where(rows.obs[:, 1] == 4, 0, np.float32(0.9)))
     assert (rows.next_obs[:, 1] == rows.obs[:, 1] + 1).all()
 
 

@@ -171,7 +171,7 @@ def test_critics_learn_the_value_of_a_task_of_one_state():
     rows = batch(obs=np.zeros((32, 3), np.float32), next_obs=np.zeros((32, 3), np.float32))
     rows = rows._replace(reward=jnp.full(32, 2.0), discount=jnp.full(32, 0.5), lam=jnp.zeros(32))
     step = jax.jit(lambda s: sac.update_critics(config, s, UNITS, rows, jnp.zeros((32, 2)))[0])
-    for _ in range(600):
+    for _ in range(1200):
         state = step(state)
     inputs = sac.critic_inputs(sac.actor_of(state, UNITS), rows.obs, rows.action, rows.lam)
     one_step = config.scale * 1.0

@@ -77,15 +77,15 @@ def affordable(
     """The largest reward in [floor G, G] whose price fits the budget; floor G if none does.
 
     G alone is an optimist: at tight budgets it promises what only luck delivered. The price is the
-    second opinion, and asking again at every step lets spending and state correct both. Of 16
-    rewards, each fourth is priced at once, as the price need not rise with the reward; the gap
-    above the largest that fits is then halved twice.
+    second opinion, and asking again at every step lets spending and state correct both. Four
+    rewards are priced at once, as the price need not rise with the reward; between the largest that
+    fits and the next, the price is taken to rise evenly.
     """
     least = bought - (1.0 - floor) * jnp.abs(bought)
-    notch = (bought - least) / 16.0
-    coarse = jnp.array([4.0, 8.0, 12.0, 16.0])
-    fits = jnp.max(jnp.where(price(least + coarse * notch) <= C_hat, coarse, 0.0))
-    for step in (2.0, 1.0):
-        higher = jnp.minimum(fits + step, 16.0)
-        fits = jnp.where(price((least + higher * notch)[None])[0] <= C_hat, higher, fits)
-    return least + fits * notch
+    asked = jnp.linspace(least, bought, 4)
+    prices = price(asked)
+    last = jnp.max(jnp.where(prices <= C_hat, jnp.arange(4), -1))
+    below, above = jnp.maximum(last, 0), jnp.minimum(last + 1, 3)
+    rise = jnp.maximum(prices[above] - prices[below], 1e-6)
+    share = jnp.clip((C_hat - prices[below]) / rise, 0.0, 1.0)
+    return asked[below] + share * (asked[above] - asked[below])

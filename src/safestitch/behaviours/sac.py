@@ -1,11 +1,15 @@
 """Soft actor-critic that learns all trade-offs of reward and cost at once.
 
-Policy and critics are told a multiplier lambda >= 0 and learn, for each value of it,
+Policy and critics are told a multiplier lambda >= 0 and learn, for each value of it, what an action
+brings in three currencies: reward (R), cost (C) and entropy (H). They are weighed when compared:
 
-    reward       r_lambda = scale * (r / unit - lambda * c) / (1 + lambda)
-    target       y = r_lambda + discount * (min_i Q'_i(s', a', lambda) - alpha log pi(a'|s',lambda))
+    Q            = (Q^R - lambda * Q^C) / (1 + lambda) + Q^H
+    targets      y^R = scale * r / unit + discount * Q'^R(s', a', lambda)
+                 y^C = scale * c        + discount * Q'^C(s', a', lambda)
+                 y^H =                    discount * (Q'^H(s', a', lambda) - alpha log pi(a'|s',..))
                  discount = gamma, and 0 where the task ended the episode: a time limit is no end
-    critics      minimise  sum_i (Q_i(s, a, lambda) - y)^2
+                 Q' are those of the critic whose weighed Q is the lower of the two
+    critics      minimise  sum_i |Q_i(s, a, lambda) - y|^2
     actor        minimises  alpha log pi(a|s, lambda) - min_i Q_i(s, a, lambda)
     temperature  minimises  -log alpha(lambda) * (log pi + target entropy)
     Q'           follows Q: Q' <- (1 - polyak) Q' + polyak Q
@@ -72,8 +76,12 @@ class Config:
         return 10.0 * (1.0 - self.gamma)
 
 
+CURRENCIES = 3
+"""Reward, cost, entropy."""
+
+
 class Critic(NamedTuple):
-    """Q(s, a, lambda); layers (outputs, inputs) with normalised activations between them."""
+    """Q^R, Q^C and Q^H of (s, a, lambda); layers are (outputs, inputs), normalised between."""
 
     weights: tuple[Float[Array, "_ _"], ...]
     biases: tuple[Float[Array, " _"], ...]
@@ -113,7 +121,7 @@ def init(config: Config, spec: Spec, key: Key[Array, ""]) -> Learner:
     """A learner that knows nothing."""
     actor_key, *critic_keys, key = jax.random.split(key, 4)
     actor = init_actor(spec, config.actor_width, actor_key)
-    sizes = (spec.obs_dim + spec.act_dim + PREFERENCES, config.width, config.width, 1)
+    sizes = (spec.obs_dim + spec.act_dim + PREFERENCES, config.width, config.width, CURRENCIES)
     critics = tuple(_init_critic(sizes, k) for k in critic_keys)
     temperature = jnp.zeros(TEMPERATURE).at[0].set(jnp.log(0.2 * config.scale))
     policy_optimiser, critic_optimiser = optimisers(config)
@@ -146,9 +154,9 @@ def draw_lambda(config: Config, uniform: Float[AnyArray, "*b"]) -> Float[AnyArra
 # --- equations --------------------------------------------------------------------------------
 
 
-def weighed(config: Config, unit: Float[Array, ""], batch: Batch) -> Float[Array, " b"]:
-    """r_lambda: reward and cost in one number."""
-    return config.scale * (batch.reward / unit - batch.lam * batch.cost) / (1.0 + batch.lam)
+def weighed(q: Float[Array, "3 b"], lam: Float[Array, " b"]) -> Float[Array, " b"]:
+    """Q: the three currencies in one number."""
+    return (q[0] - lam * q[1]) / (1.0 + lam) + q[2]
 
 
 def drawn(
@@ -162,19 +170,22 @@ def drawn(
     return jnp.tanh(before), (normal - squash).sum(-1)
 
 
-def q_value(critic: Critic, inputs: Float[Array, "i b"]) -> Float[Array, " b"]:
+def q_values(critic: Critic, inputs: Float[Array, "i b"]) -> Float[Array, "3 b"]:
     """Layer normalisation keeps large learning rates stable and unseen actions modest."""
     x = inputs
     for weight, bias in zip(critic.weights[:-1], critic.biases[:-1], strict=True):
         x = weight @ x + bias[:, None]
         x = x - x.mean(0, keepdims=True)
         x = jax.nn.relu(x * jax.lax.rsqrt(jnp.square(x).mean(0, keepdims=True) + 1e-5))
-    return (critic.weights[-1] @ x + critic.biases[-1][:, None])[0]
+    return critic.weights[-1] @ x + critic.biases[-1][:, None]
 
 
-def lowest(critics: tuple[Critic, Critic], inputs: Float[Array, "i b"]) -> Float[Array, " b"]:
-    """min_i Q_i: what both critics agree on."""
-    return jnp.minimum(q_value(critics[0], inputs), q_value(critics[1], inputs))
+def lowest(
+    critics: tuple[Critic, Critic], inputs: Float[Array, "i b"], lam: Float[Array, " b"]
+) -> Float[Array, "3 b"]:
+    """The values of the critic that promises less: what both agree on."""
+    one, other = (q_values(critic, inputs) for critic in critics)
+    return jnp.where(weighed(one, lam) < weighed(other, lam), one, other)
 
 
 TEMPERATURE = 3
@@ -186,23 +197,23 @@ def log_temperature(temperature: Float[Array, " 3"], lam: Float[Array, " b"]) ->
 
 
 def td_target(
-    weighed_reward: Float[Array, " b"],
-    discount: Float[Array, " b"],
-    next_value: Float[Array, " b"],
-    next_log_prob: Float[Array, " b"],
-    alpha: Float[Array, " b"],
-) -> Float[Array, " b"]:
-    """The target y: a constant for the critics."""
-    return weighed_reward + discount * (next_value - alpha * next_log_prob)
+    scale: float,
+    unit: Float[Array, ""],
+    batch: Batch,
+    next_values: Float[Array, "3 b"],
+    next_bonus: Float[Array, " b"],
+) -> Float[Array, "3 b"]:
+    """The targets y^R, y^C and y^H, constants for the critics; the bonus is -alpha log pi."""
+    now = jnp.stack([scale * batch.reward / unit, scale * batch.cost, jnp.zeros_like(next_bonus)])
+    return now + batch.discount * next_values.at[2].add(next_bonus)
 
 
 def critic_loss(
-    critics: tuple[Critic, Critic], inputs: Float[Array, "i b"], target: Float[Array, " b"]
+    critics: tuple[Critic, Critic], inputs: Float[Array, "i b"], target: Float[Array, "3 b"]
 ) -> Float[Array, ""]:
-    """Squared errors of both critics."""
-    return sum(
-        (jnp.square(q_value(critic, inputs) - target).mean() for critic in critics), jnp.zeros(())
-    )
+    """Squared errors of both critics, summed over currencies."""
+    errors = [q_values(critic, inputs) - target for critic in critics]
+    return sum((jnp.square(error).sum(0).mean() for error in errors), jnp.zeros(()))
 
 
 def policy_loss(
@@ -218,7 +229,8 @@ def policy_loss(
     actor = Actor(weights, biases, units.obs_mean, units.obs_scale)
     log_alpha = log_temperature(temperature, batch.lam)
     action, log_prob = drawn(actor, batch.obs, batch.lam, noise)
-    value = lowest(critics, critic_inputs(actor, batch.obs, action, batch.lam))
+    inputs = critic_inputs(actor, batch.obs, action, batch.lam)
+    value = weighed(lowest(critics, inputs, batch.lam), batch.lam)
     fixed_alpha = jax.lax.stop_gradient(jnp.exp(log_alpha))
     surplus = jax.lax.stop_gradient(log_prob + entropy)
     return (fixed_alpha * log_prob - value - log_alpha * surplus).mean()
@@ -253,10 +265,10 @@ def update_critics(
     """One step of the critics, and the targets after them."""
     actor, lam = actor_of(learner, units), batch.lam
     next_action, next_log_prob = drawn(actor, batch.next_obs, lam, noise)
-    next_value = lowest(learner.targets, critic_inputs(actor, batch.next_obs, next_action, lam))
-    alpha = jnp.exp(log_temperature(learner.policy.net[2], lam))
-    reward = weighed(config, units.reward, batch)
-    target = td_target(reward, batch.discount, next_value, next_log_prob, alpha)
+    next_inputs = critic_inputs(actor, batch.next_obs, next_action, lam)
+    next_values = lowest(learner.targets, next_inputs, lam)
+    bonus = -jnp.exp(log_temperature(learner.policy.net[2], lam)) * next_log_prob
+    target = td_target(config.scale, units.reward, batch, next_values, bonus)
     inputs = critic_inputs(actor, batch.obs, batch.action, lam)
     critics, loss = descend(learner.critics, optimisers(config)[1], critic_loss, inputs, target)
     targets = jax.tree.map(

@@ -114,12 +114,15 @@ def train(out: Path, workers: int | None = None, progress: Progress | None = Non
     training = read(out)
     session = _Session(training, out)
     schedule = training.schedule
+    measures = len(LAMBDAS) * schedule.measured
     with (
         Pool(training.source, lanes=schedule.lanes, laps=LAPS, workers=workers) as pool,
+        # One of its own: beginning anew to measure would cut the episodes that are learned from.
+        Pool(training.source, lanes=measures, laps=1, workers=workers) as measuring,
         MetricsLog(out, [training.seed], after=session.step, tensorboard=False) as log,
         Stop() as stop,
     ):
-        session.play(pool, log, stop, progress)
+        session.play(pool, measuring, log, stop, progress)
     session.save()
     if session.step < schedule.steps:
         raise Interrupted(f"saved at step {session.step:,} of {schedule.steps:,}")
@@ -159,7 +162,9 @@ class _Session:
         self.saved = self.begun = time.monotonic()
         self.begun -= self.seconds
 
-    def play(self, pool: Pool, log: MetricsLog, stop: Stop, progress: Progress | None) -> None:
+    def play(
+        self, pool: Pool, measuring: Pool, log: MetricsLog, stop: Stop, progress: Progress | None
+    ) -> None:
         """Collect and learn until the end, or until asked to stop."""
         training, schedule, config = self.training, self.training.schedule, self.training.config
         draw = functools.partial(sac.draw_lambda, config)
@@ -176,8 +181,7 @@ class _Session:
                 collector.send(group, self.actors[0])
                 self._take(rows)
             if due and self.step >= due[0]:
-                self._snapshot(pool, due.pop(0))
-                collector.begin()
+                self._snapshot(measuring, due.pop(0))
             if self.step - logged[1] >= LOG_STEPS or self.step >= schedule.steps:
                 self._log(log, collector.episodes, logged, progress)
                 logged = time.monotonic(), self.step

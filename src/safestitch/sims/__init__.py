@@ -22,9 +22,9 @@ def make_simulator(task: str) -> Simulator:
         from safestitch.sims.bullet import Bullet
 
         return Bullet(entry)
-    from safestitch.sims.mujoco import Mujoco
+    from safestitch.sims.mujoco import Circle, Velocity
 
-    return Mujoco(entry)
+    return Velocity(entry) if task.endswith("Velocity") else Circle(entry)
 
 
 def make_own(source: str, horizon: int | None = None) -> Simulator:

@@ -24,6 +24,8 @@ class Bullet:
         with mends.quiet():
             self.env = _environment_class()(**gymnasium.spec(entry.env_id).kwargs)
         check_spaces(entry.task, self.env, self.spec)
+        mends.remember_states(self.env)
+        mends.leave_window_alone(self.env)
         self._new = self.env.bc.saveState()
         self._start = np.array(self.env.agent.init_xyz)
         self._steps = 0

@@ -41,6 +41,11 @@ def safety_gymnasium() -> Any:
     return package
 
 
+def mujoco() -> Any:
+    """The engine of safety_gymnasium."""
+    return importlib.import_module("mujoco")
+
+
 # --- imports -----------------------------------------------------------------------------------
 
 
@@ -210,3 +215,56 @@ def load_without_visuals(client: Any) -> None:
         return load(*arguments, flags=flags | pybullet.URDF_IGNORE_VISUAL_SHAPES, **options)
 
     client.loadURDF = load_lean
+
+
+STATE_CHANGES = (
+    "stepSimulation",
+    "restoreState",
+    "resetBasePositionAndOrientation",
+    "resetBaseVelocity",
+    "resetJointState",
+)
+
+
+def remember_states(env: Any) -> None:
+    """Ask Bullet for the state of the robot once a step instead of twenty times.
+
+    bullet_safety_gym asks anew for each number it needs: half the time of a step. What was asked is
+    kept until something moves. Can be dropped when the package keeps it.
+    """
+    memory: dict[Any, Any] = {}
+
+    def forgetting(change):
+        def changed(*arguments, **options):
+            memory.clear()
+            return change(*arguments, **options)
+
+        return changed
+
+    def remembered(ask):
+        def answer():
+            found = memory.get(ask)
+            if found is None:
+                found = memory[ask] = ask()
+                found.flags.writeable = False
+            return found
+
+        return answer
+
+    for name in STATE_CHANGES:
+        setattr(env.bc, name, forgetting(getattr(env.bc, name)))
+    robot, root = env.agent, env.agent.root_link
+    for part in (robot, *robot.joint_list, *([root] if root else [])):
+        part.get_state = remembered(part.get_state)
+    if root:  # a ball has one part only
+        root.get_quaternion = remembered(root.get_quaternion)
+
+
+def leave_window_alone(env: Any) -> None:
+    """Do not move the camera and the warning light of a window that is not there, at each step."""
+
+    def note(violates: bool) -> None:
+        env.agent._violates_constraints = violates
+
+    env.agent.violates_constraints = note
+    env.world.camera.update = lambda **_: None
