@@ -15,8 +15,10 @@ from jaxtyping import Float
 from safestitch.behaviours.actor import LAMBDA_MIN
 from safestitch.behaviours.snapshots import Behaviours
 
-LADDER = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-"""Multipliers of the survey, where the snapshots were not measured at some."""
+LADDER = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+"""Multipliers from which to which the rungs go, where the snapshots were not measured at some."""
+RUNGS = 3
+"""From one of them to the next: a little more weight on the cost may turn a run into a stroll."""
 TOO_COSTLY = 1.3
 """Of the cost range: a rung whose noiseless episodes cost more is left out."""
 SWITCHING = 0.05
@@ -78,9 +80,11 @@ class Planned:
 
 
 def ladder_of(behaviours: Behaviours) -> tuple[float, ...]:
-    """The multipliers at which the snapshots were measured, rising."""
+    """Rungs: from one multiplier at which the snapshots were measured to the next, rising."""
     measured = sorted({lam for moment in behaviours.moments for lam in moment.lambdas})
-    return tuple(measured) if len(measured) > 2 else LADDER
+    ends = measured if len(measured) > 2 else LADDER
+    places = np.arange(RUNGS * (len(ends) - 1) + 1) / RUNGS
+    return tuple(_between(ends, place) for place in places.tolist())
 
 
 def survey(
