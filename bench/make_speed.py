@@ -24,6 +24,7 @@ from safestitch.behaviours.plan import draw, ladder_of, survey
 from safestitch.behaviours.rolling import SLOT, episode_seed, most_laps, roll, slots_for
 from safestitch.behaviours.snapshots import Behaviours, Moment, behaviours_of, load, shipped
 from safestitch.behaviours.stock import Stock
+from safestitch.behaviours.thinning import Region
 from safestitch.catalog import Entry, catalog, get_entry
 from safestitch.records import SafestitchError
 from safestitch.sims.pool import Pool, Source
@@ -54,7 +55,7 @@ class Making:
     def rate(self, seed: int) -> tuple[float, dict[int, np.ndarray]]:
         """Steps per second after the first tenth, and actions of some episodes by their seeds."""
         random = np.random.default_rng(seed)
-        settings = survey(self.behaviours, self.episodes, self.entry.cost_range, random)
+        settings = survey(self.behaviours, self.episodes, Region(self.entry.cost_range), random)
         plan = draw(settings, ladder_of(self.behaviours), self.entry.horizon, random)
         marks: list[tuple[int, float]] = []
         with tempfile.TemporaryDirectory() as name:

@@ -144,9 +144,9 @@ def test_real_tasks(fresh, tmp_path, task, monkeypatch):
 def test_an_order_is_as_the_public_data():
     order = order_for(get_entry("CarCircle"))
     assert (order.episodes, order.cost_range, order.layout) == (1450, 100.0, "compact")
-    assert making._least_reward(order, "CarCircle") == 0.0
-    # Public rewards of CarRun begin at 204; a tenth of the largest, 575, below that will do.
-    assert making._least_reward(order, "CarRun") == pytest.approx(204.287 - 57.465, abs=0.01)
+    # Public rewards of CarRun begin at 204; a twentieth of the largest, 575, below that will do.
+    assert making._least_reward(order, "CarRun") == pytest.approx(204.287 - 28.733, abs=0.01)
+    assert making._least_reward(Order(9, env="my:env"), "CarRun") == -np.inf
 
 
 def test_too_few_are_of_use(fresh, tmp_path, monkeypatch):

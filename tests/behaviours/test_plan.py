@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from safestitch.behaviours.actor import init_actor
-from safestitch.behaviours.aiming import _residuals, aim
+from safestitch.behaviours.aiming import _combined, _residuals, aim
 from safestitch.behaviours.plan import (
     LADDER,
     NOISES,
+    PARTS,
     SPELL,
     Noise,
     Setting,
@@ -45,14 +46,27 @@ def test_the_survey_is_even():
     assert all(kinds[key] == NOISES[key[2]].weight for key in kinds)
     changing = [s for s in settings if s.then >= 0]
     assert 0 < len(changing) < 0.2 * len(settings)
-    assert all(1 <= s.quarter <= 3 for s in changing)
+    assert all(1 <= s.part < PARTS for s in changing)
+
+
+def test_the_hopeless_have_fewer_turns():
+    able = three().moments[0]
+    hopeless = Moment(0, 0, able.lambdas, (0.1, 0.1, 0.1), able.costs)
+    behaviours = behaviours_of(SPEC, [three()[0]] * 3, [hopeless, able, able])
+    settings = survey(behaviours, 70, None, generator())
+    assert Counter(s.snapshot for s in settings) == {0: 10, 1: 30, 2: 30}
 
 
 def test_a_rung_that_costs_far_too_much_is_left_out():
-    """Costs 20, 12 and 0 are those of rungs 0, 3 and 6; between them they go straight."""
-    rungs = {s.rung for s in survey(three(), 300, 10.0, generator())}
-    assert rungs == {3, 4, 5, 6}  # 12 is within 1.3 x 10
-    assert {s.rung for s in survey(three((90.0, 80.0, 70.0)), 60, 10.0, generator())} == {6}
+    """Costs 20, 12 and 0 are those of rungs 0, 3 and 6; what lies between may cost anything."""
+
+    def rungs(region: Region, costs: tuple[float, ...] = (20.0, 12.0, 0.0)) -> set[int]:
+        return {s.rung for s in survey(three(costs), 300, region, generator())}
+
+    assert rungs(Region(10.0)) == {1, 2, 3, 4, 5, 6}  # 12 is within 1.3 x 10
+    assert rungs(Region(9.0)) == {4, 5, 6}
+    assert rungs(Region(10.0, 1.5)) == {1, 2, 3, 4, 5}  # and the last earned 1
+    assert rungs(Region(10.0), (90.0, 80.0, 70.0)) == set(range(7))  # none is better than another
 
 
 def test_the_ladder():
@@ -61,7 +75,7 @@ def test_the_ladder():
     assert ladder_of(three()) == pytest.approx([0.01 * (x - 1) for x in thirds])
     unmeasured = behaviours_of(SPEC, [three()[0]], [Moment(0, 0, (), (), ())])
     assert ladder_of(unmeasured)[::3] == pytest.approx(LADDER)
-    assert survey(unmeasured, 5, 10.0, generator())
+    assert survey(unmeasured, 5, Region(10.0), generator())
 
 
 def test_multipliers_lie_about_their_rung():
@@ -77,8 +91,8 @@ def test_multipliers_lie_about_their_rung():
 
 
 def test_changes_of_mind():
-    planned = draw([Setting(0, 0, 0, then=2, quarter=2)] * 200, (0.0, 1.0, 100.0), 40, generator())
-    assert all(15 <= p.switch <= 25 for p in planned)
+    planned = draw([Setting(0, 0, 0, then=2, part=8)] * 200, (0.0, 1.0, 100.0), 80, generator())
+    assert {p.switch for p in planned} == set(range(38, 43))  # half of it, a 32nd about
     assert all(p.lam < p.lam_after for p in planned)
 
 
@@ -127,7 +141,7 @@ def test_it_changes_its_mind_where_nothing_else_lands():
     changing = [s for s in chosen if s.then >= 0]
     assert len(changing) > 30
     assert {(s.rung, s.then) for s in changing} <= {(0, 1), (1, 0)}
-    assert {s.quarter for s in changing} == {1, 2, 3}
+    assert len({s.part for s in changing}) > 8
 
 
 def test_it_tries_the_best_within_each_cost():
@@ -141,10 +155,25 @@ def test_it_tries_the_best_within_each_cost():
 def test_what_was_off_before_is_expected_to_be_off_again():
     """Half and half of (10, 0) and (30, 10) landed at (14, 7) and not at (20, 5)."""
     cheap, dear = Setting(0, 0, 0), Setting(0, 1, 0)
-    tried = Setting(0, 0, 0, then=1, quarter=2)
+    tried = Setting(0, 0, 0, then=1, part=8)
     means = {cheap: (10.0, 0.0), dear: (30.0, 10.0), tried: (14.0, 7.0)}
-    off = _residuals(means)
-    assert off == {True: (-3.0, 1.0), False: (0.0, 0.0)}  # means over it and one that was right
+    # To cheaper ways none was tried; to costlier ones half of what it was off by.
+    assert _residuals(means).tolist() == [[0.0, 0.0], [-3.0, 1.0]]
+    found, expected = _combined(means, [tried], Region(10.0))
+    assert len(found) == 2 * 15 - 1
+    at = dict(zip(found, expected.tolist(), strict=True))
+    # A quarter of the way the weight of being off is 3/4.
+    assert at[Setting(0, 0, 0, 1, 4)] == [0.25 * 10 + 0.75 * 30 - 2.25, 7.5 + 0.75]
+    assert at[Setting(0, 1, 0, 0, 8)] == [20.0, 5.0]
+
+
+def test_what_was_measured_can_be_combined():
+    """All that was tried costs nothing; what was measured to cost far too much helps in part."""
+    settings = [Setting(0, 1, 0)] * 20
+    known = {Setting(0, 0, 0): (90.0, 100.0)}
+    chosen = aim(settings, np.full(20, 5.0), np.zeros(20), Region(10.0), 30, 60, known)
+    assert not any(s == Setting(0, 0, 0) for s in chosen)
+    assert {(s.rung, s.then, s.part) for s in chosen if s.then >= 0} == {(0, 1, 1), (1, 0, 15)}
 
 
 def test_aiming_evens_out_the_tenths():

@@ -9,15 +9,18 @@ are expected to add where the plane is still thin. Each choice counts as if it h
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from safestitch.behaviours.plan import NOISES, QUARTERS, Setting
+from safestitch.behaviours.plan import NOISES, PARTS, Setting
 from safestitch.behaviours.thinning import ROWS, Region, rows_of
 from safestitch.data.coverage import TENTHS, tenth
 
+Place = tuple[float, float]
+"""Reward and cost."""
 CELLS = TENTHS * ROWS
 RELUCTANCE = 0.5
 """What a change of mind counts beside a setting that was seen to land there."""
@@ -27,6 +30,8 @@ DEPTH = 10
 """So many of the best are tried within each cost, at least: the very best was luck, or a guess."""
 REPEATS = 5
 """Times a setting can be chosen before others that promise as much are the better choice."""
+MOST_COMBINED = 20_000
+"""Changes of mind that are weighed; of more, so many evenly."""
 APART = 0.1
 """Of the cost range: two ways that cost about the same are not worth combining."""
 
@@ -38,6 +43,7 @@ def aim(
     region: Region,
     count: int,
     wanted: int,
+    known: Mapping[Setting, Place] = MappingProxyType({}),
 ) -> list[Setting]:
     """Settings of the next episodes.
 
@@ -48,6 +54,7 @@ def aim(
         region: Where episodes are wanted.
         count: How many to choose.
         wanted: Episodes that are kept in the end, over all of the plane.
+        known: Where settings land that were measured and not tried: of use to be combined.
     """
     inside = region.holds(rewards, costs)
     bounds = _bounds(rewards[inside] if inside.any() else rewards)
@@ -59,10 +66,11 @@ def aim(
     landed: dict[Setting, list[int]] = defaultdict(list)
     for i, setting in enumerate(settings):
         landed[setting].append(i)
-    combined = _combined(landed, rewards, costs, region)
-    kinds = [*landed, *(setting for setting, _ in combined)]
+    ways = {s: (rewards[of].mean(), costs[of].mean()) for s, of in landed.items()}
+    combined, expected = _combined({**known, **ways}, landed.keys(), region)
+    kinds = [*landed, *combined]
     places = [np.stack([rewards[of], costs[of]], 1) for of in landed.values()]
-    places += [np.array([place]) for _, place in combined]
+    places += list(expected[:, None])
     where = [cells(*place.T) for place in places]
     weights = [1.0] * len(landed) + [RELUCTANCE] * len(combined)
     chosen = _best(places, region, round(FRONTIER * count))
@@ -77,52 +85,63 @@ def _bounds(rewards: Float[np.ndarray, " e"]) -> tuple[float, float]:
     return float(rewards.min()), float(rewards.max())
 
 
-Place = tuple[float, float]
-"""Reward and cost."""
+SHARES = np.arange(1, PARTS) / PARTS
+"""Of the episode that is over when it changes its mind."""
 
 
 def _combined(
-    landed: dict[Setting, list[int]],
-    rewards: Float[np.ndarray, " e"],
-    costs: Float[np.ndarray, " e"],
-    region: Region,
-) -> list[tuple[Setting, Place]]:
+    ways: Mapping[Setting, Place], tried: Collection[Setting], region: Region
+) -> tuple[list[Setting], Float[np.ndarray, "k 2"]]:
     """Changes of mind that were not tried, and where they are expected to land."""
-    means = {s: (rewards[of].mean(), costs[of].mean()) for s, of in landed.items()}
-    off = _residuals(means)
-    alike: dict[tuple[int, int], list[Setting]] = defaultdict(list)
-    for setting in landed:
+    alike: dict[tuple[int, int], list[tuple[int, Place]]] = defaultdict(list)
+    for setting, place in ways.items():
         if setting.then < 0 and not NOISES[setting.noise].random:
-            alike[setting.snapshot, setting.noise].append(setting)
-    found = []
-    for one, other in (pair for some in alike.values() for pair in itertools.permutations(some, 2)):
-        if abs(means[one][1] - means[other][1]) <= APART * region.cost_high:
-            continue
-        for quarter in range(1, QUARTERS):
-            setting = dataclasses.replace(one, then=other.rung, quarter=quarter)
-            if setting not in landed:
-                reward, cost = _between(means[one], means[other], quarter / QUARTERS)
-                more_reward, more_cost = off[means[one][1] < means[other][1]]
-                found.append((setting, (reward + more_reward, max(0.0, cost + more_cost))))
-    return found
+            alike[setting.snapshot, setting.noise].append((setting.rung, place))
+    off = _residuals(ways)
+    found, expected = [], []
+    for (snapshot, noise), some in alike.items():
+        rungs, places = np.array([rung for rung, _ in some]), np.array([p for _, p in some])
+        apart = np.abs(places[:, 1] - places[:, None, 1]) > APART * region.cost_high
+        one, other = np.nonzero(apart)
+        lands = _between(places[one], places[other], off)
+        inside = region.holds(lands[..., 0], lands[..., 1])
+        for pair, part in np.argwhere(inside).tolist():
+            first, then = int(rungs[one[pair]]), int(rungs[other[pair]])
+            setting = Setting(snapshot, first, noise, then, part + 1)
+            if setting not in tried:
+                found.append(setting)
+                expected.append(lands[pair, part])
+    few = np.unique(np.linspace(0, len(found) - 1, min(len(found), MOST_COMBINED)).astype(int))
+    return [found[i] for i in few], np.array(expected).reshape(-1, 2)[few]
 
 
-def _residuals(means: dict[Setting, Place]) -> dict[bool, Place]:
-    """How far changes of mind landed from between their parts: those to costlier ways, and back."""
-    seen: dict[bool, list[Place]] = {True: [(0.0, 0.0)], False: [(0.0, 0.0)]}
-    for setting, place in means.items():
-        one = means.get(dataclasses.replace(setting, then=-1, quarter=0))
-        other = means.get(Setting(setting.snapshot, setting.then, setting.noise))
+def _between(
+    one: Float[np.ndarray, "p 2"],
+    other: Float[np.ndarray, "p 2"],
+    off: Float[np.ndarray, "2 2"],
+) -> Float[np.ndarray, "p parts 2"]:
+    """Where changes from one way to another land, for each part of the episode they come after."""
+    share = SHARES[None, :, None]
+    rising = (one[:, 1] < other[:, 1]).astype(int)
+    lands = share * one[:, None] + (1 - share) * other[:, None]
+    lands += 4 * share * (1 - share) * off[rising][:, None]
+    return np.maximum(lands, [-np.inf, 0.0])  # nothing costs less than 0
+
+
+def _residuals(ways: Mapping[Setting, Place]) -> Float[np.ndarray, "2 2"]:
+    """How far changes of mind landed from between their ways, in mid-episode, to cheaper and to
+    costlier ones; at either end of an episode there is nothing to be off by.
+    """  # noqa: D205
+    total, weight = np.zeros((2, 2)), np.ones(2)  # as if one had landed where it should
+    for setting, place in ways.items():
+        one = ways.get(dataclasses.replace(setting, then=-1, part=0))
+        other = ways.get(Setting(setting.snapshot, setting.then, setting.noise))
         if setting.then >= 0 and one and other:
-            expected = _between(one, other, setting.quarter / QUARTERS)
-            off = (place[0] - expected[0], place[1] - expected[1])
-            seen[one[1] < other[1]].append(off)
-    return {up: tuple(np.mean(offs, axis=0).tolist()) for up, offs in seen.items()}
-
-
-def _between(one: Place, other: Place, share: float) -> Place:
-    reward, cost = (share * a + (1 - share) * b for a, b in zip(one, other, strict=True))
-    return reward, cost
+            expected = _between(np.array([one]), np.array([other]), np.zeros((2, 2)))
+            rising = int(one[1] < other[1])
+            total[rising] += np.array(place) - expected[0, setting.part - 1]
+            weight[rising] += 4 * SHARES[setting.part - 1] * (1 - SHARES[setting.part - 1])
+    return total / weight[:, None]
 
 
 def _best(places: list[Float[np.ndarray, "_ 2"]], region: Region, count: int) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from safestitch.behaviours.aiming import aim
-from safestitch.behaviours.plan import Planned, Setting, draw, ladder_of, survey
+from safestitch.behaviours.plan import Planned, Setting, draw, ladder_of, measured, survey
 from safestitch.behaviours.rolling import SLOT, most_laps, roll, slots_for
 from safestitch.behaviours.snapshots import Behaviours, digest
 from safestitch.behaviours.stock import Stock, clear
@@ -161,9 +161,9 @@ class _Rounds:
 
     def survey(self, count: int, total: int) -> None:
         """Visit all settings; they say how much an episode may cost, where the order does not."""
-        high = self.order.cost_range or None
-        self._roll(survey(self.behaviours, count, high, self.random), total)
-        if high is None:
+        region = self.region if self.order.cost_range else None
+        self._roll(survey(self.behaviours, count, region, self.random), total)
+        if region is None:
             _, costs = self.stock.returns(len(self.plan))
             self.region = dataclasses.replace(self.region, cost_high=float(costs.max()))
 
@@ -171,7 +171,8 @@ class _Rounds:
         """Roll what is expected to land where episodes are missing."""
         before = [planned.setting for planned in self.plan]
         returns = self.stock.returns(len(self.plan))
-        self._roll(aim(before, *returns, self.region, count, self.order.episodes), total)
+        known, wanted = measured(self.behaviours), self.order.episodes
+        self._roll(aim(before, *returns, self.region, count, wanted, known), total)
 
     def suffice(self) -> bool:
         """Whether as many as wanted are of use, and every tenth of the cost range has its share."""
@@ -201,11 +202,11 @@ class _Rounds:
 
 
 def _least_reward(order: Order, task: str) -> float:
-    """Public data hold nothing that earns less; what is a little worse will do."""
+    """Public data hold nothing that earns less; what is a little worse is as hopeless."""
     if order.env or task not in catalog():
         return -math.inf
     entry = catalog()[task]
-    return max(0.0, entry.reward_min - REWARD_MARGIN * entry.reward_max)
+    return entry.reward_min - 0.5 * REWARD_MARGIN * entry.reward_max
 
 
 def _facts(behaviours: Behaviours, order: Order) -> dict[str, Any]:

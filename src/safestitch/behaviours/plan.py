@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from safestitch.behaviours.actor import LAMBDA_MIN
 from safestitch.behaviours.snapshots import Behaviours
+from safestitch.behaviours.thinning import Region
 
 LADDER = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Multipliers from which to which the rungs go, where the snapshots were not measured at some."""
@@ -21,10 +22,13 @@ RUNGS = 3
 """From one of them to the next: a little more weight on the cost may turn a run into a stroll."""
 TOO_COSTLY = 1.3
 """Of the cost range: a rung whose noiseless episodes cost more is left out."""
+HOPELESS, TURNS = 0.05, 3
+"""A snapshot that earned no more than this share of the best has one turn where others have so
+many."""
 SWITCHING = 0.05
 """Share of the survey that changes its multiplier in mid-episode."""
-QUARTERS = 4
-"""A change of mind comes about at one of the quarters of an episode."""
+PARTS = 16
+"""A change of mind comes between two parts of an episode, about."""
 SPELL = 8
 """Steps for which an action drawn at random is held."""
 
@@ -63,7 +67,7 @@ class Setting:
     """Which of NOISES."""
     then: int = -1
     """The rung it changes to in mid-episode; -1 for none."""
-    quarter: int = 0
+    part: int = 0
     """When it does, about."""
 
 
@@ -81,48 +85,73 @@ class Planned:
 
 def ladder_of(behaviours: Behaviours) -> tuple[float, ...]:
     """Rungs: from one multiplier at which the snapshots were measured to the next, rising."""
-    measured = sorted({lam for moment in behaviours.moments for lam in moment.lambdas})
-    ends = measured if len(measured) > 2 else LADDER
+    ends = _ends(behaviours)
     places = np.arange(RUNGS * (len(ends) - 1) + 1) / RUNGS
     return tuple(_between(ends, place) for place in places.tolist())
 
 
+def _ends(behaviours: Behaviours) -> tuple[float, ...]:
+    known = sorted({lam for moment in behaviours.moments for lam in moment.lambdas})
+    return tuple(known) if len(known) > 2 else LADDER
+
+
 def survey(
-    behaviours: Behaviours, count: int, cost_high: float | None, random: np.random.Generator
+    behaviours: Behaviours, count: int, region: Region | None, random: np.random.Generator
 ) -> list[Setting]:
     """Settings that visit snapshots, rungs and noises as evenly as the count allows.
 
     Args:
         behaviours: The snapshots.
         count: Settings to draw.
-        cost_high: The largest cost of use; rungs measured to cost far more are left out.
+        region: Where episodes are of use; rungs measured to land far from it are left out.
         random: What draws.
     """
     rungs = len(ladder_of(behaviours))
     noises = [n for n, noise in enumerate(NOISES) for _ in range(noise.weight)]
     orders = []
     for snapshot in range(len(behaviours)):
-        useful = _useful_rungs(behaviours, snapshot, cost_high)
+        useful = _useful_rungs(behaviours, snapshot, region)
         kinds = [Setting(snapshot, *kind) for kind in itertools.product(useful, noises)]
         orders.append(itertools.cycle([kinds[i] for i in random.permutation(len(kinds))]))
-    settings = [next(orders[i % len(orders)]) for i in range(count)]
+    turns = itertools.cycle(_turns(behaviours))
+    settings = [next(orders[next(turns)]) for _ in range(count)]
     switching = random.random(count) < SWITCHING
-    then, quarter = random.integers(0, rungs, count), random.integers(1, QUARTERS, count)
+    then, part = random.integers(0, rungs, count), random.integers(1, PARTS, count)
     return [
-        dataclasses.replace(s, then=int(then[i]), quarter=int(quarter[i])) if switching[i] else s
+        dataclasses.replace(s, then=int(then[i]), part=int(part[i])) if switching[i] else s
         for i, s in enumerate(settings)
     ]
 
 
-def _useful_rungs(behaviours: Behaviours, snapshot: int, cost_high: float | None) -> list[int]:
-    ladder, moment = ladder_of(behaviours), behaviours.moments[snapshot]
-    if cost_high is None or not moment.lambdas:
-        return list(range(len(ladder)))
-    order = np.argsort(moment.lambdas)
-    known, costs = np.asarray(moment.lambdas)[order], np.asarray(moment.costs)[order]
-    costs_at = np.interp(_log(ladder), _log(known), costs)
-    useful = np.flatnonzero(costs_at <= TOO_COSTLY * cost_high)
-    return useful.tolist() or [int(np.argmin(costs_at))]
+def _turns(behaviours: Behaviours) -> list[int]:
+    """Snapshots in the order of their turns: the hopeless, who all do the same, have fewer."""
+    best = np.array([max(moment.rewards, default=0.0) for moment in behaviours.moments])
+    able = np.flatnonzero(best >= HOPELESS * best.max()).tolist()
+    return [*range(len(behaviours)), *able * (TURNS - 1)]
+
+
+def _useful_rungs(behaviours: Behaviours, snapshot: int, region: Region | None) -> list[int]:
+    """Rungs beside a multiplier that was measured to be of use; all where none was."""
+    rungs, known = len(ladder_of(behaviours)), measured(behaviours)
+    ends = [known.get(Setting(snapshot, rung, 0)) for rung in range(0, rungs, RUNGS)]
+    if region is None or None in ends:
+        return list(range(rungs))
+    rewards, costs = np.array(ends, float).T
+    useful = region.holds(rewards, costs / TOO_COSTLY)
+    place = np.arange(rungs) / RUNGS
+    beside = useful[np.floor(place).astype(int)] | useful[np.ceil(place).astype(int)]
+    return np.flatnonzero(beside).tolist() or list(range(rungs))
+
+
+def measured(behaviours: Behaviours) -> dict[Setting, tuple[float, float]]:
+    """Reward and cost of the settings that were measured when the snapshots were taken."""
+    ends = _ends(behaviours)
+    return {
+        Setting(snapshot, RUNGS * ends.index(lam), 0): (reward, cost)
+        for snapshot, moment in enumerate(behaviours.moments)
+        for lam, reward, cost in zip(moment.lambdas, moment.rewards, moment.costs, strict=True)
+        if lam in ends
+    }
 
 
 def draw(
@@ -139,7 +168,7 @@ def draw(
         if setting.then < 0:
             planned.append(Planned(setting, lam, lam, horizon))
         else:
-            switch = round((setting.quarter + when) / QUARTERS * horizon)
+            switch = round((setting.part + when) / PARTS * horizon)
             planned.append(Planned(setting, lam, _between(ladder, setting.then + second), switch))
     return planned
 

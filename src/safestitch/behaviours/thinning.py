@@ -31,8 +31,8 @@ class Region:
     reward_low: float = -math.inf
 
     def holds(
-        self, rewards: Float[np.ndarray, " e"], costs: Float[np.ndarray, " e"]
-    ) -> Bool[np.ndarray, " e"]:
+        self, rewards: Float[np.ndarray, "*e"], costs: Float[np.ndarray, "*e"]
+    ) -> Bool[np.ndarray, "*e"]:
         """Which episodes lie in it."""
         return (costs <= self.cost_high) & (rewards >= self.reward_low)
 
