@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from safestitch.behaviours import sac
+from safestitch.behaviours.actor import AnyArray
 from safestitch.records import Spec
 
 
@@ -21,7 +22,7 @@ class Replay(NamedTuple):
     """The ring."""
 
     rows: Float[Array, "capacity _"]
-    count: Int[Array, ""]
+    count: Int[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
     """Rows ever stored; the next goes to count % capacity."""
 
 
@@ -40,13 +41,12 @@ def pack(
     return np.concatenate([obs, action, scalars, next_obs], 1, dtype=np.float32)
 
 
-def unpack(spec: Spec, rows: Float[Array, "b _"]) -> sac.Batch:
+def unpack(spec: Spec, rows: Float[AnyArray, "b _"]) -> sac.Batch:
     """Transitions of rows."""
     o, a = spec.obs_dim, spec.act_dim
-    scalars = rows[:, o + a : o + a + 4]
-    return sac.Batch(
-        rows[:, :o], rows[:, o : o + a], *(scalars[:, i] for i in range(4)), rows[:, o + a + 4 :]
-    )
+    reward, cost, discount, lam = (rows[:, o + a + i] for i in range(4))
+    next_obs = rows[:, o + a + 4 :]
+    return sac.Batch(rows[:, :o], rows[:, o : o + a], reward, cost, discount, lam, next_obs)
 
 
 def empty(spec: Spec, capacity: int) -> Replay:
@@ -78,11 +78,14 @@ def learning(config: sac.Config, spec: Spec, updates: int) -> Callable:
         held = jnp.minimum(replay.count, len(replay.rows))
         indices = jax.random.randint(draw, (delay, config.batch), 0, held)
         noises = jax.random.normal(noise, (delay + 1, config.batch, spec.act_dim))
+        batches = [
+            sac.refreshed(config, unpack(spec, replay.rows[indices[i]]), key_i)
+            for i, key_i in enumerate(jax.random.split(fresh, delay))
+        ]
         learner, loss = learner._replace(key=key), jnp.zeros(())
-        for i, key_i in enumerate(jax.random.split(fresh, delay)):
-            batch = sac.refreshed(config, unpack(spec, replay.rows[indices[i]]), key_i)
+        for i, batch in enumerate(batches):
             learner, loss = sac.update_critics(config, learner, units, batch, noises[i])
-        learner, policy_loss = sac.update_policy(config, learner, units, batch, noises[delay])
+        learner, policy_loss = sac.update_policy(config, learner, units, batches[-1], noises[delay])
         return learner, jnp.stack([loss, policy_loss])
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))

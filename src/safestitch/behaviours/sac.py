@@ -51,7 +51,7 @@ from safestitch.records import Spec
 class Config:
     """Settings of the learner."""
 
-    width: int = 256
+    width: int = 128
     """Of the critics' two hidden layers."""
     actor_width: int = 128
     gamma: float = 0.99
@@ -67,8 +67,10 @@ class Config:
     """Target entropy per action dimension, in nats."""
     zero_share: float = 0.1
     """Share of lambdas that are 0; the others are log-uniform between the next two."""
-    lambda_low: float = 0.03
-    lambda_high: float = 300.0
+    lambda_low: float = 0.1
+    lambda_high: float = 30.0
+    """Costs in typical good steps. Above 10 or so the share of the reward is too small to learn
+    from, and zero cost is reached well before."""
 
     @property
     def scale(self) -> float:
@@ -185,7 +187,7 @@ def lowest(
 ) -> Float[Array, "3 b"]:
     """The values of the critic that promises less: what both agree on."""
     one, other = (q_values(critic, inputs) for critic in critics)
-    return jnp.where(weighed(one, lam) < weighed(other, lam), one, other)
+    return jnp.where((weighed(one, lam) < weighed(other, lam))[None], one, other)
 
 
 TEMPERATURE = 3
@@ -205,7 +207,7 @@ def td_target(
 ) -> Float[Array, "3 b"]:
     """The targets y^R, y^C and y^H, constants for the critics; the bonus is -alpha log pi."""
     now = jnp.stack([scale * batch.reward / unit, scale * batch.cost, jnp.zeros_like(next_bonus)])
-    return now + batch.discount * next_values.at[2].add(next_bonus)
+    return now + batch.discount[None] * next_values.at[2].add(next_bonus)
 
 
 def critic_loss(

@@ -63,7 +63,7 @@ class Behaviours:
 def behaviours_of(spec: Spec, actors: Sequence[Actor], moments: Sequence[Moment]) -> Behaviours:
     """A stack of single actors, rounded to what a file holds."""
 
-    def stacked(leaves, kind=np.float16):
+    def stacked(leaves, kind: Any = np.float16):
         return np.stack([np.asarray(x) for x in leaves]).astype(kind).astype(np.float32)
 
     def layers(name):
