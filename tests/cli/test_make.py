@@ -66,6 +66,10 @@ def test_of_a_task(capsys, monkeypatch):
     assert _run(["data", "ls"]) == 0
     assert "of our own making" in capsys.readouterr().out
     assert material("BallRun", None, 0).source.startswith("made by safestitch, file ")
+    # The label stays, whatever is done to them.
+    assert _run(["data", "convert", "BallRun", "b.store"]) == 0
+    assert _run(["data", "edit", "b.store", "half.hdf5", "--subsample", "0.5"]) == 0
+    assert material("half.hdf5", None, 0).source.startswith("made by safestitch, file ")
     # The public data come first, where they are.
     public = made_path(entry).with_name(entry.dsrl_file)
     dsrl.write(public, dsrl.read(made_path(entry)))

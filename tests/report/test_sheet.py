@@ -88,6 +88,12 @@ def test_a_file_of_ones_own(tmp_path):
     assert "The file does not say" in text and "That of its owner" in text
 
 
+@pytest.mark.parametrize("lie", [{"rolled": "many"}, {"versions": 3}, {"task": ["BallRun"]}])
+def test_a_file_that_says_nonsense(tmp_path, lie):
+    dsrl.write(tmp_path / "a.hdf5", as_public("BallRun"), provenance={**MADE, **lie})
+    assert write_sheets([tmp_path / "a.hdf5"], tmp_path)
+
+
 def test_the_file_is_named_by_its_digest(made):
     first, again = read_sheet(made), read_sheet(made)
     assert first.sha256 == again.sha256 and re.fullmatch("[0-9a-f]{64}", first.sha256)

@@ -109,10 +109,9 @@ FILE = "file "
 
 def _origin(path: Path) -> str:
     """Results on data of our own making are labelled so, wherever the file lies."""
-    from safestitch.data import dsrl, format_of
+    from safestitch.data import maker
 
-    ours = format_of(path) == "dsrl" and dsrl.provenance(path).get("made_by") == dsrl.OURS
-    return f"made by {dsrl.OURS}, " if ours else ""
+    return "".join(f"made by {name}, " for name in maker(path).values())
 
 
 def recalled(run: "Run", data: Path | None) -> "Episodes":

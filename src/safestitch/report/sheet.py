@@ -191,16 +191,16 @@ def _tenths(found: Coverage) -> list[list[str]]:
 
 def _making(sheet: Sheet) -> str:
     known = sheet.provenance
-    if known.get("made_by") != dsrl.OURS:
+    versions, rolled = known.get("versions"), (known.get("rolled"), known.get("steps_rolled"))
+    if not isinstance(versions, dict) or not all(isinstance(count, int) for count in rolled):
         return f"The file does not say.\n\nSHA-256 of the file: `{sheet.sha256}`"
-    versions = known.get("versions", {})
     command = f"safestitch data make {sheet.name}" if sheet.entry else "safestitch data make --env"
     rows = [
         ["", ""],
         ["command", f"`{command} --seed {known.get('seed')}`"],
         ["behaviours", f"{known.get('snapshots')} snapshots, SHA-256 `{known.get('behaviours')}`"],
-        ["episodes rolled to choose from", f"{known.get('rolled'):,}"],
-        ["steps rolled", f"{known.get('steps_rolled'):,}"],
+        ["episodes rolled to choose from", f"{rolled[0]:,}"],
+        ["steps rolled", f"{rolled[1]:,}"],
         ["versions", ", ".join(f"{name} {version}" for name, version in versions.items())],
         ["SHA-256 of the file", f"`{sheet.sha256}`"],
     ]
