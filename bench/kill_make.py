@@ -20,7 +20,9 @@ import _results
 from make_speed import behaviours_for
 
 from safestitch.behaviours.snapshots import save
+from safestitch.behaviours.stock import Stock
 from safestitch.catalog import get_entry
+from safestitch.data import dsrl
 
 
 def command(task: str, root: Path, out: Path, episodes: int, workers: int) -> list[str]:
@@ -45,19 +47,24 @@ def finish(words: list[str]) -> float:
     return time.monotonic() - begin
 
 
-def kill(words: list[str], out: Path, after: float) -> str:
-    """SIGKILL a making so many seconds after its start; what it left."""
+def kill(words: list[str], stock: Stock, episodes: int) -> str:
+    """SIGKILL a making when so many episodes are certain; what it left."""
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        process.wait(after)
+    while process.poll() is None and certain(stock) < episodes:
+        time.sleep(0.002)
+    if process.poll() is not None:
         return "had finished"
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    finished = out.with_name(f"{out.name}.making") / "finished.bin"
-    if out.exists():
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if stock.out.exists():
         return "whole file, not tidied"
-    return "episodes" if finished.exists() and finished.stat().st_size else "nothing yet"
+    return "episodes" if certain(stock) else "nothing yet"
+
+
+def certain(stock: Stock) -> int:
+    """Episodes that a resumed making will not roll again."""
+    file = stock.finished_file
+    return file.stat().st_size // stock.record.itemsize if file.exists() else 0
 
 
 def main() -> None:
@@ -76,11 +83,12 @@ def main() -> None:
         save(root / "b.safetensors", behaviours_for(get_entry(options.task)))
         reference = root / "reference.hdf5"
         whole = finish(command(options.task, root, reference, options.episodes, 2))
-        expected = reference.read_bytes()
+        expected, rolled = reference.read_bytes(), dsrl.provenance(reference)["rolled"]
+        stock = Stock(out, get_entry(options.task).spec)
         while sum(n for state, n in left.items() if state != "had finished") < options.kills:
             words = [command(options.task, root, out, options.episodes, w) for w in (1, 2)]
             moments.shuffle(words)
-            state = kill(words[0], out, moments.uniform(0.3 * whole, 1.1 * whole))
+            state = kill(words[0], stock, moments.randint(0, rolled))
             left[state] = left.get(state, 0) + 1
             partial += out.exists() and out.read_bytes() != expected
             if state != "had finished":
