@@ -101,10 +101,17 @@ def material(task: str, data: Path | None, data_seed: int) -> Material:
             f"{path} has {found[0]} observations and {found[1]} actions, but {task} has "
             f"{spec.obs_dim} and {spec.act_dim}: is it the data of another task?"
         )
-    return Material(spec, episodes, f"{FILE}{path.resolve()}")
+    return Material(spec, episodes, f"{_origin(path)}{FILE}{path.resolve()}")
 
 
 FILE = "file "
+
+
+def _origin(path: Path) -> str:
+    """Results on data of our own making are labelled so, wherever the file lies."""
+    from safestitch.data import maker
+
+    return "".join(f"made by {name}, " for name in maker(path).values())
 
 
 def recalled(run: "Run", data: Path | None) -> "Episodes":
@@ -114,8 +121,9 @@ def recalled(run: "Run", data: Path | None) -> "Episodes":
 
     if data is not None:
         return load(data)
-    if run.data_source.startswith(FILE):
-        return load(run.data_source.removeprefix(FILE))
+    _, is_file, path = run.data_source.partition(FILE)
+    if is_file:
+        return load(path)
     if run.spec.task in TASKS:
         return TASKS[run.spec.task].make_data(run.data_seed)
     raise SafestitchError(
