@@ -19,7 +19,7 @@ LAYERS = (
     {"__main__"},
     {"cli"},
     {""},
-    {"report", "doctor"},
+    {"comparing", "report", "doctor", "reproducing"},
     {"training", "evaluation"},
     {"policy"},
     {"algos", "envs", "sims"},
