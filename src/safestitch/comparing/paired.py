@@ -27,8 +27,8 @@ class Difference(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
-Pair = tuple[Float[np.ndarray, "s e"], Float[np.ndarray, "z e"]]
-"""A figure of two methods on one task, by policy seed and episode."""
+Pair = tuple[Float[np.ndarray, "_ _"], Float[np.ndarray, "_ _"]]
+"""A figure of two methods on one task, by policy seed and episode; seeds may differ in number."""
 
 
 def difference(pairs: Sequence[Pair]) -> Difference:

@@ -43,10 +43,11 @@ def _table() -> dict[tuple[str, str, str], Published]:
 
 
 def published(band: str, task: str, algorithm: str) -> Published | None:
-    """The paper's figures of an algorithm, if it has any.
+    """The paper's figures of an algorithm, if it has any; of a variant, those of the family.
 
     Example:
-        >>> published("tight", "BallRun", "gas").reward
-        0.33
+        >>> [published("tight", "BallRun", name).reward for name in ("gas", "caps_iql")]
+        [0.33, 0.15]
     """
-    return _table().get((band, task, algorithm.lower()))
+    family = algorithm.lower().replace("-", "_").split("_")[0]
+    return _table().get((band, task, family))
