@@ -158,7 +158,7 @@ def test_no_methods(tmp_path):
         ('algorithm = "gas"', 'algorithm = "gsa"', "unknown algorithm 'gsa': did you mean gas"),
         ('preset = "paper"', 'preset = "papr"', "unknown preset 'papr': did you mean paper"),
         ("alpha = 0.9", "alfa = 0.9", "other: unknown setting 'alfa': did you mean alpha"),
-        ("alpha = 0.9", "alpha = 7", "alpha is 7: expected"),
+        ("alpha = 0.9", "alpha = 7.0", "alpha is 7.0: expected"),
     ],
 )
 def test_names_are_checked_before_anything_runs(tmp_path, old, new, words):

@@ -192,7 +192,9 @@ class _Table:
             raise SafestitchError(f"{self}{key} is {value!r}: expected {words}")
         return value
 
-    def number(self, key: str, default: Any, low: float, high: float, kind: type = int) -> Any:
+    def number(
+        self, key: str, default: Any, low: float | int, high: float | int, kind: type = int
+    ) -> Any:
         """A number within bounds."""
         value = self.found.get(key, default)
         if value is default:
@@ -201,4 +203,4 @@ class _Table:
         if type(value) not in kinds or not low <= value <= high:
             what = "a number" if kind is float else "a whole number"
             raise SafestitchError(f"{self}{key} is {value!r}: expected {what}, {low:g} to {high:g}")
-        return value
+        return kind(value)
