@@ -85,14 +85,20 @@ def data_lines(comparison: Comparison) -> list[str]:
     for task in comparison.tasks:
         first = next(r for r in comparison.results if r.entry.task == task)
         summary = first.entry.run.data_summary
-        seeds = ", ".join(
-            f"{r.entry.method} {len(r.entry.run.seeds)}"
+        trained = "; ".join(
+            f"{r.entry.method} {_count(len(r.entry.run.seeds), 'seed')}"
+            + (f", {steps:,} iterations" if isinstance(steps, int) else "")
             for r in comparison.results
             if r.entry.task == task
+            for steps in [r.entry.run.config.get("iterations")]
         )
         found.append(
             f"{task}: {comparison.data(task)}, {summary.get('episodes', '?')} episodes, "
             f"R_max {summary['reward_max']:.6g}, cost range {first.entry.run.spec.cost_range:g}; "
-            f"{first.rollout.rewards.shape[2]} episodes per seed and limit; seeds: {seeds}"
+            f"{first.rollout.rewards.shape[2]} episodes per seed and limit; {trained}"
         )
     return found
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
