@@ -117,8 +117,14 @@ def _method_jobs(
     words = ["eval", str(directory), "--limits", *plan.limits]
     words += [] if plan.episodes is None else ["--episodes", str(plan.episodes)]
     words += [] if workers is None else ["--workers", str(workers)]
-    done = _evaluation_check(plan, directory)
-    return [train, Job(f"{name}.eval", "eval", tuple(words), done, after=(train.name,))]
+    evaluation = Job(
+        f"{name}.eval",
+        "eval",
+        tuple(words),
+        lambda: _is_evaluated(plan, directory),
+        after=(train.name,),
+    )
+    return [train, evaluation]
 
 
 def train_words(plan: Plan, task: str, method: Method, directory: Path) -> tuple[str, ...]:
@@ -149,10 +155,6 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
         else:
             words += [f"--{flag}", str(value)]
     return words
-
-
-def _evaluation_check(plan: Plan, directory: Path) -> Callable[[], bool]:
-    return lambda: _is_evaluated(plan, directory)
 
 
 def _is_evaluated(plan: Plan, directory: Path) -> bool:

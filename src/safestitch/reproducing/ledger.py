@@ -55,9 +55,9 @@ class Ledger:
 
     def expected(self, job: Job, finished: list[Job]) -> float | None:
         """Seconds a job should take: as its like took, or as the plan says; None if unknown."""
-        method = job.name.split(".", 1)[-1]
+        method = job.name.split(".", 1)[-1]  # without the task
         taken = {other.name: self.found.get(other.name, {}).get("seconds") for other in finished}
-        for like in (method, f".{job.kind}"):
+        for like in (f".{method}", f".{job.kind}"):
             known = [s for name, s in taken.items() if s and name.endswith(like)]
             if known:
                 return sum(known) / len(known)

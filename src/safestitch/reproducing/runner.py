@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -145,7 +146,7 @@ class _Crew:
         words = job.resume() or job.words
         self.ledger.begin(job)
         log = open(self.logs / f"{job.name}.log", "ab")  # noqa: SIM115 (closed when it ends)
-        log.write(f"$ safestitch {' '.join(words)}\n".encode())
+        log.write(f"$ safestitch {shlex.join(words)}\n".encode())
         log.flush()
         process = subprocess.Popen(
             [*self.leash, *words],
