@@ -19,8 +19,13 @@ LAYERS = (
     {"__main__"},
     {"cli"},
     {""},
+<<<<<<< HEAD
     {"report", "doctor"},
     {"behaviours"},
+=======
+    {"reproducing"},
+    {"comparing", "report", "doctor"},
+>>>>>>> compare
     {"training", "evaluation"},
     {"policy"},
     {"algos", "envs", "sims"},
