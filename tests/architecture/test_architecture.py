@@ -19,13 +19,9 @@ LAYERS = (
     {"__main__"},
     {"cli"},
     {""},
-<<<<<<< HEAD
-    {"report", "doctor"},
-    {"behaviours"},
-=======
     {"reproducing"},
     {"comparing", "report", "doctor"},
->>>>>>> compare
+    {"behaviours"},
     {"training", "evaluation"},
     {"policy"},
     {"algos", "envs", "sims"},

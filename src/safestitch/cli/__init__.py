@@ -60,9 +60,5 @@ def _help(command: str, about: str, verbs: dict[str, str]) -> None:
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"usage: {command} COMMAND ...\n\n{about}\n")
     for verb, what in verbs.items():
-<<<<<<< HEAD
         console.print(f"  {verb:10} {what}")
-=======
-        console.print(f"  {verb:9} {what}")
->>>>>>> compare
     console.print(f"\n`{command} COMMAND --help` shows the options of a command.")
