@@ -62,7 +62,7 @@ def flop(config: sac.Config, spec: Spec) -> float:
         return width * (i + width + o)
 
     actor = weights(spec.obs_dim + 2, config.actor_width, 2 * spec.act_dim)
-    critic = weights(spec.obs_dim + spec.act_dim + 2, config.width, 1)
+    critic = weights(spec.obs_dim + spec.act_dim + 2, config.width, sac.CURRENCIES)
     critics = 2 * actor + 2 * (2 + 6) * critic  # target: forward; loss: forward, back, gradients
     policy = 6 * actor + 2 * (2 + 2) * critic  # critics: forward and back to the action
     return config.batch * (critics + policy / config.delay)

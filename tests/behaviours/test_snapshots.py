@@ -85,7 +85,7 @@ def test_behaviours_join_and_are_chosen_from():
 def test_other_tasks_or_widths_do_not_join():
     with pytest.raises(SafestitchError, match="BallRun and of Other"):
         joined([some(), some(spec=dataclasses.replace(SPEC, task="Other"))])
-    with pytest.raises(SafestitchError, match="widths"):
+    with pytest.raises(SafestitchError, match="8 and 4 wide"):
         joined([some(), some(width=4)])
 
 

@@ -11,18 +11,30 @@ import numpy as np
 import pytest
 
 from safestitch.behaviours import snapshots, training
+from safestitch.behaviours.sac import Config
+from safestitch.behaviours.settings import learned_lambdas
 from safestitch.cli import main
 from safestitch.records import SafestitchError
 from safestitch.training.loop import Stop
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 HERE = Path(__file__).parent
-SMALL = "--width 32 --actor-width 16 --batch 64 --lanes 16 --warmup 500 --gamma 0.9"
+SMALL = "--width 32 --actor-width 16 --batch 64 --lanes 16 --warmup 500 --capacity 2048 --gamma 0.9"
+FAST = "--updates 1 --rate 3e-3 --actor-rate 2e-3 --polyak 0.02 --entropy -2"
 
 
 def words(steps: int, *more: str) -> list[str]:
     named = ["hall", "--env", "hallways:hallway", "--horizon", "12", "--workers", "1"]
-    return ["behaviours", "train", *named, "--steps", str(steps), *SMALL.split(), *more]
+    return [
+        "behaviours",
+        "train",
+        *named,
+        "--steps",
+        str(steps),
+        *SMALL.split(),
+        *FAST.split(),
+        *more,
+    ]
 
 
 @pytest.fixture
@@ -38,18 +50,19 @@ def run(*arguments: str) -> int:
 
 @pytest.mark.usefixtures("hallways")
 def test_every_trade_off_is_learned(capsys):
-    assert run(*words(6000, "--updates", "0.5", "--actor-rate", "2e-3")) == 0
+    assert run(*words(12_000)) == 0
     printed = capsys.readouterr().out
     assert "lambda" in printed and "13 snapshots in runs/behaviours/hall-0" in printed
     out = Path("runs/behaviours/hall-0")
     found = snapshots.load(out / training.RESULT)
     last = found.moments[-1]
     by_lambda = dict(zip(last.lambdas, zip(last.rewards, last.costs, strict=True), strict=True))
-    assert by_lambda[0.0][0] > 20.0  # of 24
-    assert by_lambda[0.0][1] > 10.0
-    careful = max(r for r, c in by_lambda.values() if c < 1.0)
-    assert careful > 7.0  # of 12
-    assert by_lambda[10.0][1] < 1.0
+    assert by_lambda[0.0][0] > 22.0  # of 24
+    assert by_lambda[0.0][1] > 11.0  # of 12
+    assert by_lambda[3.0][0] > 8.0  # of 12; the noise of a policy that learns keeps a distance
+    assert by_lambda[3.0][1] == by_lambda[10.0][1] == by_lambda[30.0][1] == 0.0
+    assert by_lambda[10.0][0] > 6.0
+    assert set(by_lambda) == {0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0}  # those that were learned
     assert [m.step for m in found.moments] == sorted(m.step for m in found.moments)
     rows = (out / "metrics.csv").read_text().splitlines()
     assert rows[0].startswith("step,seed,") and len(rows) >= 2
@@ -88,8 +101,10 @@ def test_stopped_and_lengthened(monkeypatch, capsys):
     first = {path.name for path in training.taken(out)}
     assert run(*words(3600, "--resume")) == 0
     assert first < {path.name for path in training.taken(out)}
-    assert snapshots.load(out / training.RESULT).moments[-1].step == 3600
-    assert run("behaviours", "pack", str(out), "--out", "packed", "--megabytes", "0.03") == 0
+    found = snapshots.load(out / training.RESULT)
+    assert [m.step for m in found.moments[-3:]] == [3000, 3060, 3600]  # none for what is past
+    assert len(found) == 13 + 2
+    assert run("behaviours", "pack", str(out), "--out", "packed", "--megabytes", "0.015") == 0
     assert 1 <= len(snapshots.load(Path("packed"))) < 13
 
 
@@ -118,6 +133,17 @@ def test_a_directory_with_a_run_is_not_overwritten(tmp_path, capsys):
     assert "--resume" in capsys.readouterr().err
     with pytest.raises(SafestitchError, match="no training of behaviours"):
         training.read(tmp_path)
+
+
+def test_the_note_names_the_bands_that_have_episodes():
+    shown = training.how_it_goes(812.4, {0: (93.6, 55.0), 2: (70.2, 3.0), 4: (12.0, 0.0)})
+    assert shown == "812 steps/s; reward/cost by lambda 0: 94/55, 0.1-1: 70/3, >10: 12/0"
+    assert training.how_it_goes(812.4, {}) == "812 steps/s"
+
+
+def test_lambdas_are_measured_where_they_were_learned():
+    assert learned_lambdas(Config()) == (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+    assert learned_lambdas(Config(lambda_low=2.0, lambda_high=9.0)) == (0.0, 3.0)
 
 
 def test_observations_are_measured_as_if_all_at_once():

@@ -26,8 +26,10 @@ class Schedule:
     checkpoint_seconds: float = 240.0
 
 
-LAMBDAS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""Where snapshots are measured."""
+LAMBDAS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""Where snapshots are measured: at those that were learned."""
+BANDS = (0.0, 0.1, 1.0, 10.0)
+"""Upper ends of the bands of lambda that results are given for; the last band has none."""
 MOMENTS = (0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.7, 0.85, 1.0)
 """Shares of training at which snapshots are taken: skill rises fastest at first."""
 
@@ -42,6 +44,17 @@ FAMILIES: dict[str, tuple[dict, dict]] = {
     "SwimmerVelocity": ({"gamma": 0.999}, {"steps": 500_000}),
 }
 """Ending of a task's name -> what differs from the defaults: of the learner, of the schedule."""
+
+
+def learned_lambdas(config: Config) -> tuple[float, ...]:
+    """Those of LAMBDAS that training draws from."""
+    low, high = config.lambda_low, config.lambda_high
+    return tuple(lam for lam in LAMBDAS if lam == 0 or low <= lam <= high)
+
+
+def band_of(lam: float) -> int:
+    """Number of the band of a lambda."""
+    return sum(lam > end for end in BANDS)
 
 
 def settings_of(task: str) -> tuple[Config, Schedule]:

@@ -85,11 +85,15 @@ def joined(parts: Sequence[Behaviours]) -> Behaviours:
     for part in parts[1:]:
         if part.spec != first.spec:
             raise SafestitchError(
-                f"behaviours of {first.spec.task} and of {part.spec.task} do not go together: "
-                "one file is of one task"
+                f"behaviours of {first.spec.task} and of {part.spec.task} do not go together: one "
+                f"file is of one task. {first.spec}; {part.spec}"
             )
-        if part.actors.weights[0].shape[1:] != first.actors.weights[0].shape[1:]:
-            raise SafestitchError("networks of different widths do not go into one file")
+        widths = [of.actors.biases[0].shape[1] for of in (first, part)]
+        if widths[0] != widths[1]:
+            raise SafestitchError(
+                f"networks {widths[0]} and {widths[1]} wide do not go into one file: "
+                "give runs of one --actor-width"
+            )
     actors = [part[i] for part in parts for i in range(len(part))]
     return behaviours_of(first.spec, actors, [m for part in parts for m in part.moments])
 

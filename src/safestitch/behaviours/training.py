@@ -9,6 +9,7 @@ behaviours.safetensors      all snapshots in one file; its presence means "train
 
 import dataclasses
 import functools
+import itertools
 import math
 import time
 from collections import deque
@@ -25,7 +26,7 @@ from safestitch import runs
 from safestitch.behaviours import replay as replaying
 from safestitch.behaviours import sac, snapshots
 from safestitch.behaviours.collecting import LAPS, Collector, Episode, measure
-from safestitch.behaviours.settings import LAMBDAS, MOMENTS, Schedule
+from safestitch.behaviours.settings import BANDS, MOMENTS, Schedule, band_of, learned_lambdas
 from safestitch.behaviours.snapshots import Behaviours, Moment, behaviours_of
 from safestitch.catalog import catalog
 from safestitch.records import RunError, Spec
@@ -35,8 +36,6 @@ from safestitch.training.metrics import MetricsLog
 
 SNAPSHOTS, RESULT = "snapshots", "behaviours.safetensors"
 LOG_STEPS = 5_000
-BANDS = (0.0, 0.1, 1.0, 10.0)
-"""Upper ends of the bands of lambda that metrics are given for; the last band has none."""
 UNIT_STEPS = 5_000
 """Recent steps whose mean absolute reward is the unit of reward of the user's own environments."""
 RECENT = 50
@@ -114,7 +113,7 @@ def train(out: Path, workers: int | None = None, progress: Progress | None = Non
     training = read(out)
     session = _Session(training, out)
     schedule = training.schedule
-    measures = len(LAMBDAS) * schedule.measured
+    measures = len(learned_lambdas(training.config)) * schedule.measured
     with (
         Pool(training.source, lanes=schedule.lanes, laps=LAPS, workers=workers) as pool,
         # One of its own: beginning anew to measure would cut the episodes that are learned from.
@@ -172,16 +171,15 @@ class _Session:
         seed = [training.seed, self.step]
         collector = Collector(pool, draw, config.gamma, switch, seed)
         collector.begin()
-        due = [math.ceil(share * schedule.steps) for share in MOMENTS]
-        due = [step for step in due if step > self.step or not self._path(step).exists()]
+        due = deque(s for share in MOMENTS if (s := round(share * schedule.steps)) > self.step)
         logged = time.monotonic(), self.step
         while self.step < schedule.steps and not stop.asked:
             for group in range(len(pool.groups)):
                 rows = collector.receive(group)
                 collector.send(group, self.actors[0])
                 self._take(rows)
-            if due and self.step >= due[0]:
-                self._snapshot(measuring, due.pop(0))
+            while due and self.step >= due[0]:
+                self._snapshot(measuring, due.popleft())
             if self.step - logged[1] >= LOG_STEPS or self.step >= schedule.steps:
                 self._log(log, collector.episodes, logged, progress)
                 logged = time.monotonic(), self.step
@@ -232,10 +230,10 @@ class _Session:
         training = self.training
         actor = sac.actor_of(self.learner, self.units())
         kept = behaviours_of(training.spec, [actor], [Moment(training.seed, step, (), (), ())])[0]
-        episodes = training.schedule.measured
-        rewards, costs = measure(pool, kept, LAMBDAS, episodes, training.seed)
+        episodes, lambdas = training.schedule.measured, learned_lambdas(training.config)
+        rewards, costs = measure(pool, kept, lambdas, episodes, training.seed)
         moment = Moment(
-            training.seed, step, LAMBDAS, tuple(rewards.tolist()), tuple(costs.tolist())
+            training.seed, step, lambdas, tuple(rewards.tolist()), tuple(costs.tolist())
         )
         snapshots.save(self._path(step), behaviours_of(training.spec, [kept], [moment]))
 
@@ -264,7 +262,7 @@ class _Session:
     def _log(self, log, episodes: list[Episode], logged, progress: Progress | None) -> None:
         for episode in episodes:
             if not math.isnan(episode.lam):
-                self.recent[sum(episode.lam > end for end in BANDS)].append(episode)
+                self.recent[band_of(episode.lam)].append(episode)
         episodes.clear()
         now = time.monotonic()
         rate = (self.step - logged[1]) / (now - logged[0])
@@ -282,10 +280,21 @@ class _Session:
                 metrics[f"{field}/{names[band]}"] = float(np.mean(values)) if values else math.nan
         log.write(self.step, {name: np.array([value]) for name, value in metrics.items()})
         if progress:
-            note = f"{rate:.0f} steps/s, " + " ".join(
-                f"{metrics[f'reward/{n}']:.0f}/{metrics[f'cost/{n}']:.0f}" for n in names
-            )
-            progress(self.step, self.training.schedule.steps, note)
+            bands = {
+                band: (metrics[f"reward/{names[band]}"], metrics[f"cost/{names[band]}"])
+                for band, held in self.recent.items()
+                if held
+            }
+            total = self.training.schedule.steps  # the lanes may go a little beyond
+            progress(min(self.step, total), total, how_it_goes(rate, bands))
+
+
+def how_it_goes(rate: float, bands: dict[int, tuple[float, float]]) -> str:
+    """A note on steps per second, and (reward, cost) of the bands of lambda that have any."""
+    ends = ["0", *(f"{a:g}-{b:g}" for a, b in itertools.pairwise(BANDS)), f">{BANDS[-1]:g}"]
+    shown = [f"{ends[band]}: {reward:.0f}/{cost:.0f}" for band, (reward, cost) in bands.items()]
+    by_lambda = [f"reward/cost by lambda {', '.join(shown)}"] if shown else []
+    return "; ".join([f"{rate:.0f} steps/s", *by_lambda])
 
 
 class Observed:

@@ -4,6 +4,7 @@ from safestitch.cli import dispatch
 
 VERBS = {
     "train": "learn behaviours of a task on its simulator, from hopeless to expert, at all risks",
+    "show": "what the snapshots of a training or a file earn and cost at each lambda",
     "pack": "choose snapshots of one or more trainings into one small file",
 }
 

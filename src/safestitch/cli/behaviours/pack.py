@@ -9,33 +9,34 @@ import tyro
 from safestitch.cli.console import stdout
 from safestitch.records import SafestitchError
 
+MOST = 1.0
+"""Megabytes of a file that goes with data or a repository."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Choose snapshots: the best at every cost first, then those that differ most."""
+    """Choose snapshots: the best at every cost first, then early and differing ones."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
     """Run directories of one task, also unfinished ones, or files of behaviours."""
     out: Path
     """File to write."""
     megabytes: float = 0.7
-    """Most that it may take."""
+    """Most that it may take, up to 1."""
 
 
 def run(arguments: list[str]) -> int:
     """Parse, choose, write."""
     options = tyro.cli(Options, args=arguments, prog="safestitch behaviours pack")
-    from safestitch.behaviours import snapshots
-    from safestitch.behaviours.packing import packed
-    from safestitch.behaviours.training import taken
-
-    files = [f for path in options.runs for f in (taken(path) if path.is_dir() else [path])]
-    if not files:
+    if not 0 < options.megabytes <= MOST:
         raise SafestitchError(
-            f"no snapshots in {', '.join(map(str, options.runs)) or 'no run'}: give directories "
-            "that `safestitch behaviours train` wrote"
+            f"--megabytes {options.megabytes:g}: expected more than 0 and at most {MOST:g}; all "
+            "snapshots of a run are in its behaviours.safetensors"
         )
-    everything = snapshots.joined([snapshots.load(file) for file in files])
+    from safestitch.behaviours import snapshots
+    from safestitch.behaviours.packing import gathered, packed
+
+    everything = gathered(options.runs)
     kept = packed(everything, int(options.megabytes * 1e6))
     snapshots.save(options.out, kept)
     stdout().print(
