@@ -66,7 +66,22 @@ def test_a_rung_that_costs_far_too_much_is_left_out():
     assert rungs(Region(10.0)) == {1, 2, 3, 4, 5, 6}  # 12 is within 1.3 x 10
     assert rungs(Region(9.0)) == {4, 5, 6}
     assert rungs(Region(10.0, 1.5)) == {1, 2, 3, 4, 5}  # and the last earned 1
-    assert rungs(Region(10.0), (90.0, 80.0, 70.0)) == set(range(7))  # none is better than another
+    assert rungs(Region(10.0), (90.0, 80.0, 70.0)) == {0, 3, 6}  # none is of use: those measured
+
+
+def test_a_snapshot_stays_within_what_it_has_learned():
+    """Of the ends 0, 1, 10, 100, one was measured at the first three, one at the last three."""
+    moments = [
+        Moment(0, 0, (0.0, 1.0, 10.0), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)),
+        Moment(1, 0, (1.0, 10.0, 100.0), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)),
+    ]
+    behaviours = behaviours_of(SPEC, [three()[0]] * 2, moments)
+    for region in (None, Region(10.0)):
+        settings = survey(behaviours, 800, region, generator())
+        for snapshot, rungs in ((0, range(0, 7)), (1, range(3, 10))):
+            mine = [s for s in settings if s.snapshot == snapshot]
+            assert {s.rung for s in mine} == set(rungs)
+            assert {s.then for s in mine if s.then >= 0} <= set(rungs)
 
 
 def test_the_ladder():

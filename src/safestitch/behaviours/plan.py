@@ -106,21 +106,21 @@ def survey(
         region: Where episodes are of use; rungs measured to land far from it are left out.
         random: What draws.
     """
-    rungs = len(ladder_of(behaviours))
     noises = [n for n, noise in enumerate(NOISES) for _ in range(noise.weight)]
+    useful = [_useful_rungs(behaviours, snapshot, region) for snapshot in range(len(behaviours))]
     orders = []
-    for snapshot in range(len(behaviours)):
-        useful = _useful_rungs(behaviours, snapshot, region)
-        kinds = [Setting(snapshot, *kind) for kind in itertools.product(useful, noises)]
+    for snapshot, rungs in enumerate(useful):
+        kinds = [Setting(snapshot, *kind) for kind in itertools.product(rungs, noises)]
         orders.append(itertools.cycle([kinds[i] for i in random.permutation(len(kinds))]))
     turns = itertools.cycle(_turns(behaviours))
     settings = [next(orders[next(turns)]) for _ in range(count)]
-    switching = random.random(count) < SWITCHING
-    then, part = random.integers(0, rungs, count), random.integers(1, PARTS, count)
-    return [
-        dataclasses.replace(s, then=int(then[i]), part=int(part[i])) if switching[i] else s
-        for i, s in enumerate(settings)
-    ]
+    switching, then = random.random(count) < SWITCHING, random.random(count)
+    part = random.integers(1, PARTS, count)
+    for i in np.flatnonzero(switching).tolist():
+        rungs = useful[settings[i].snapshot]
+        other = rungs[int(then[i] * len(rungs))]
+        settings[i] = dataclasses.replace(settings[i], then=other, part=int(part[i]))
+    return settings
 
 
 def _turns(behaviours: Behaviours) -> list[int]:
@@ -131,16 +131,26 @@ def _turns(behaviours: Behaviours) -> list[int]:
 
 
 def _useful_rungs(behaviours: Behaviours, snapshot: int, region: Region | None) -> list[int]:
-    """Rungs beside a multiplier that was measured to be of use; all where none was."""
-    rungs, known = len(ladder_of(behaviours)), measured(behaviours)
-    ends = [known.get(Setting(snapshot, rung, 0)) for rung in range(0, rungs, RUNGS)]
-    if region is None or None in ends:
+    """Rungs beside a multiplier at which a snapshot was measured to be of use; all if at none.
+
+    Beyond the multipliers that it was measured at it has not learned what to do.
+    """
+    ends, rungs = np.array(_ends(behaviours)), len(ladder_of(behaviours))
+    moment = behaviours.moments[snapshot]
+    if not moment.lambdas:
         return list(range(rungs))
-    rewards, costs = np.array(ends, float).T
-    useful = region.holds(rewards, costs / TOO_COSTLY)
+    order = np.argsort(moment.lambdas)
+    lams, rewards, costs = (
+        np.array(x)[order] for x in (moment.lambdas, moment.rewards, moment.costs)
+    )
+    learned = (ends >= lams[0]) & (ends <= lams[-1])
+    rewards, costs = (np.interp(_log(ends), _log(lams), values) for values in (rewards, costs))
+    useful = learned & (region.holds(rewards, costs / TOO_COSTLY) if region else True)
     place = np.arange(rungs) / RUNGS
-    beside = useful[np.floor(place).astype(int)] | useful[np.ceil(place).astype(int)]
-    return np.flatnonzero(beside).tolist() or list(range(rungs))
+    low, high = np.floor(place).astype(int), np.ceil(place).astype(int)
+    beside = (useful[low] | useful[high]) & learned[low] & learned[high]
+    some = np.flatnonzero(beside), RUNGS * np.flatnonzero(learned), np.arange(rungs)
+    return next(found.tolist() for found in some if len(found))
 
 
 def measured(behaviours: Behaviours) -> dict[Setting, tuple[float, float]]:

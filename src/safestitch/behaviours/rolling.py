@@ -19,9 +19,8 @@ from safestitch.behaviours.snapshots import Behaviours
 from safestitch.behaviours.stock import Stock
 from safestitch.sims.pool import BEGUN, IDLE, TERMINATED, TRUNCATED, Outcome, Pool
 
-GROUPS = 2
 SLOT = 8
-"""Lanes of a slot, in all groups together."""
+"""Lanes of a slot, in both groups of the pool together."""
 SLOTS = 32
 """At least, where there is enough to roll: with more lanes a worker waits less often."""
 FEWEST_LAPS = 3
@@ -114,13 +113,13 @@ def roll(
     if (queue < 0).all():
         return 0
     seeds = np.array([episode_seed(seed, first + p) for p in range(len(plan))])
-    desk = _Desk(behaviours.spec, queue, [(p, first + i) for i, p in enumerate(plan)], seeds)
+    desk = _Desk(stock, plan, queue, first, seeds)
     actors = _of_slots(behaviours.actors, chosen.snapshot)
     pool.begin(np.where(queue >= 0, seeds[queue], -1))
     while live := pool.live:
         for group in live:
             outcome = pool.receive(group)
-            desk.take(outcome, pool.board.last_observations, stock)
+            desk.take(outcome, pool.board.last_observations)
             seen = desk.seen(outcome)
             acted = np.asarray(_act(actors, seen.reshape(len(chosen.snapshot), -1, seen.shape[1])))
             pool.send(group, desk.decide(outcome.lanes, acted.reshape(len(seen), -1)))
@@ -135,25 +134,27 @@ class _Desk:
 
     def __init__(
         self,
-        spec: Any,
+        stock: Stock,
+        plan: Sequence[Planned],
         queue: Int[np.ndarray, "lanes laps"],
-        plan: list[tuple[Planned, int]],
+        first: int,
         seeds: Int[np.ndarray, " e"],
     ):
-        lanes, self.spec, self.queue, self.plan, self.seeds = len(queue), spec, queue, plan, seeds
-        self.lap = np.full(lanes, -1)
+        self.stock, self.plan, self.queue, self.first, self.seeds = stock, plan, queue, first, seeds
+        self.spec, lanes = stock.spec, len(queue)
+        self.place = np.full(lanes, -1)
+        """In the plan, of the episode under way."""
         self.time = np.full(lanes, -1)
+        """Step to be taken; -1 where there is none."""
         self.lam = np.zeros((lanes, 2), np.float32)
         self.switch = np.zeros(lanes, np.int64)
-        self.noise = np.zeros((lanes, spec.horizon, spec.act_dim), np.float32)
+        self.noise = np.zeros((lanes, self.spec.horizon, self.spec.act_dim), np.float32)
         self.drawn = np.full_like(self.noise, np.nan)
-        self.rows: Any = None
+        self.rows: Any = np.zeros((lanes, self.spec.horizon), stock.layout)
         self.steps = 0
 
-    def take(self, outcome: Outcome, last: Float[np.ndarray, "lanes o"], stock: Stock) -> None:
+    def take(self, outcome: Outcome, last: Float[np.ndarray, "lanes o"]) -> None:
         """Write down what the last actions brought; finished episodes go to the stock."""
-        if self.rows is None:
-            self.rows = np.zeros((len(self.queue), self.spec.horizon), stock.layout)
         lanes, flags = outcome.lanes, outcome.flags
         ended = (flags & (TERMINATED | TRUNCATED)) > 0
         idle = ((flags & IDLE) > 0) & ~ended
@@ -164,29 +165,25 @@ class _Desk:
         self.rows["marks"][which, when] = flags[stepped] & (TERMINATED | TRUNCATED)
         self.time[which] += 1
         self.steps += len(which)
-        for lane in lanes[stepped & ended]:
-            number = self.plan[self.queue[lane, self.lap[lane]]][1]
-            stock.add(number, self.rows[lane, : self.time[lane]], last[lane])
-            self.time[lane] = -1
-        for lane, again in zip(lanes, outcome.restarted, strict=True):
-            if again:
-                self.time[lane] = -1
-        for lane in lanes[(flags & BEGUN) > 0]:
-            self._begin(int(lane), stock)
+        for lane in lanes[stepped & ended].tolist():
+            rows = self.rows[lane, : self.time[lane]]
+            self.stock.add(self.first + int(self.place[lane]), rows, last[lane])
+        self.time[lanes[ended | outcome.restarted]] = -1
+        for lane in lanes[(flags & BEGUN) > 0].tolist():
+            self._begin(lane)
 
-    def _begin(self, lane: int, stock: Stock) -> None:
-        """The next episode of a lane that is not finished, or the same again."""
-        places = self.queue[lane]
-        self.lap[lane] = next(
-            lap for lap, p in enumerate(places) if p >= 0 and self.plan[p][1] not in stock.records
-        )
-        place = places[self.lap[lane]]
-        planned, spec = self.plan[place][0], self.spec
-        self.time[lane] = 0
+    def _begin(self, lane: int) -> None:
+        """The first episode of a lane that is not finished: the next, or the same again."""
+        place = next(p for p in self.queue[lane].tolist() if not self._finished(p))
+        planned, spec = self.plan[place], self.spec
+        self.place[lane], self.time[lane] = place, 0
         self.lam[lane], self.switch[lane] = (planned.lam, planned.lam_after), planned.switch
         self.noise[lane], self.drawn[lane] = noise_of(
             NOISES[planned.setting.noise], spec.horizon, spec.act_dim, int(self.seeds[place])
         )
+
+    def _finished(self, place: int) -> bool:
+        return self.first + place in self.stock.records
 
     def seen(self, outcome: Outcome) -> Float[np.ndarray, "n o1a"]:
         """What the actors see: observation, multiplier, noise."""
