@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,7 @@ def test_ctrl_c_lets_jobs_save(tmp_path):
 
     def interrupt_when_begun() -> None:
         while not (tmp_path / "slow.begun").exists():
-            pass
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt_when_begun, daemon=True).start()
