@@ -35,7 +35,7 @@ def difference(pairs: Sequence[Pair]) -> Difference:
     """The mean difference over tasks; each task is drawn by itself, tasks are not drawn.
 
     Example:
-        >>> luck = np.array([[3.0, -7.0, 12.0]])
+        >>> luck = np.array([[3.0, -7.0, 12.0, 0.0]])
         >>> difference([(luck + 1.0, luck)])
         Difference(value=1.0, low=1.0, high=1.0)
     """
