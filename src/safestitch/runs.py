@@ -6,6 +6,7 @@
     policy.safetensors        the finished policies of all seeds; its presence means "trained"
     eval.json                 one record per seed and limit
     eval_rows.json            the same over all seeds, one row per limit: the printed table
+    eval_episodes.json        what the evaluation was asked, and the return of every episode
     dial.json, report.html    what the report was made of, and the report
 
 Every file is replaced atomically, so a reader or a kill sees the old file or the new, never half.
@@ -41,6 +42,7 @@ RUN, METRICS, CHECKPOINT, POLICY = (
     "policy.safetensors",
 )
 EVAL, ROWS, DIAL = "eval.json", "eval_rows.json", "dial.json"
+EPISODES = "eval_episodes.json"
 REPORT, LOCK = "report.html", ".lock"
 
 
@@ -199,9 +201,9 @@ def require_trained(directory: Path) -> Run:
 # --- files ------------------------------------------------------------------------------------
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON, readable and without NaN."""
-    write_atomic(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """Write JSON without NaN, readable unless the indent is None."""
+    write_atomic(path, (json.dumps(value, indent=indent, allow_nan=False) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:

@@ -1,7 +1,4 @@
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -50,25 +47,3 @@ def episodes_of() -> Callable[..., Episodes]:
 @pytest.fixture(scope="session")
 def same() -> Callable[[Episodes, Episodes], None]:
     return assert_same
-
-
-@pytest.fixture
-def dsrl_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """The reader of the real `dsrl`: its package imports simulators, the reader's own file none."""
-    monkeypatch.setenv("DSRL_DATASET_DIR", str(tmp_path / "dsrl"))
-    package = importlib.util.find_spec("dsrl")
-    assert package and package.origin
-    path = Path(package.origin).with_name("offline_env.py")
-    spec = importlib.util.spec_from_file_location("dsrl_offline_env", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    from gymnasium.spaces import Box  # noqa: PLC0415 (an extra)
-
-    def read(path: Path, observations: int = 3, actions: int = 2) -> dict[str, Any]:
-        env = module.OfflineEnv()
-        env.observation_space = Box(-np.inf, np.inf, (observations,))
-        env.action_space = Box(-1, 1, (actions,))
-        return env.get_dataset(str(path))
-
-    return read

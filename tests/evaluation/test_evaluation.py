@@ -19,6 +19,7 @@ from safestitch.evaluation import PAPER_LIMITS, evaluate_run, parse_limit
 from safestitch.evaluation.dial import DRAWN, STEPS, dial_run, learning_curves
 from safestitch.evaluation.rollout import Rollout, rollout
 from safestitch.evaluation.score import Record, Row, plain, records, rows
+from safestitch.evaluation.stored import Question, answer
 from safestitch.policy import Policies, load_policies
 from safestitch.records import RunError, SafestitchError, Spec
 from safestitch.report.html import render
@@ -373,6 +374,16 @@ def test_eval_json_is_a_list_of_records(evaluated):
         assert record["frontier_ratio"] is not None
     best = TASK.make_data(0).returns.max()
     assert found[0]["reward_norm"] == pytest.approx(found[0]["reward"] / best)
+
+
+def test_every_episode_is_kept(evaluated):
+    """What was asked, and the returns that the records are means of."""
+    found = answer(evaluated, Question((2.0, 5.0, 0.0), 5))
+    assert found is not None
+    recorded = [record["reward"] for record in strict_json(evaluated / runs.EVAL)]
+    assert found.rewards.mean(2).ravel().tolist() == pytest.approx(recorded)
+    for other in (Question((2.0, 5.0), 5), Question((2.0, 5.0, 0.0), 5, seed=1)):
+        assert answer(evaluated, other) is None
 
 
 def test_eval_rows_are_the_rows(evaluated, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from safestitch.catalog import get_entry
+from safestitch.catalog import catalog, get_entry
 from safestitch.records import SafestitchError, Spec
 from safestitch.sims.board import BEGUN, IDLE, TERMINATED, TRUNCATED, groups_of
 from safestitch.sims.own import Own
@@ -96,7 +96,7 @@ def test_a_pool_can_begin_again():
         assert set(play(pool, SEEDS + 100)) == set((SEEDS + 100).ravel())
 
 
-@pytest.mark.parametrize("task", ["BallCircle", "CarRun", "CarCircle1", "HopperVelocity"])
+@pytest.mark.parametrize("task", catalog())
 def test_real_tasks_are_bit_equal_with_one_two_and_three_workers(task):
     entry = get_entry(task)
     if obstacle(entry.suite):

@@ -12,10 +12,13 @@ from safestitch.records import SafestitchError
 VERBS = {
     "train": "train an algorithm on a task's data, all seeds at once; --resume RUN goes on",
     "eval": "ask a trained run for several cost limits and print what it earns and costs",
+    "compare": "methods side by side: a table with intervals, and a page with every method a line",
+    "reproduce": "run a whole comparison from one file, in processes; goes on where it stopped",
     "report": "one HTML page of a run: the limit dial, curves, settings",
     "watch": "a clip of a policy at several limits, side by side, on a simulator",
     "tasks": "every task, what it looks like, whether it runs here; --env tries your own",
     "data": "get, list, import, check, edit and convert data",
+    "behaviours": "learn policies of many skills and risks on a simulator, to make data with",
     "demo": "train, evaluate and report on a built-in task, in minutes",
     "doctor": "what is installed, what works here, and how to mend what does not",
 }
@@ -57,5 +60,5 @@ def _help(command: str, about: str, verbs: dict[str, str]) -> None:
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"usage: {command} COMMAND ...\n\n{about}\n")
     for verb, what in verbs.items():
-        console.print(f"  {verb:8} {what}")
+        console.print(f"  {verb:10} {what}")
     console.print(f"\n`{command} COMMAND --help` shows the options of a command.")

@@ -39,6 +39,8 @@ class Options:
     """Settings to start from: fast, or paper for the published ones."""
     data_seed: int = 0
     """Seed of the built-in data maker."""
+    minutes: float | None = None
+    """Train about so long: fewer iterations, as many as a trial of some seconds says fit."""
     memory: float | None = None
     """GB the data may take, half of what is free unless given; more is visited in blocks."""
     tensorboard: bool = False
@@ -101,10 +103,17 @@ def material(task: str, data: Path | None, data_seed: int) -> Material:
             f"{path} has {found[0]} observations and {found[1]} actions, but {task} has "
             f"{spec.obs_dim} and {spec.act_dim}: is it the data of another task?"
         )
-    return Material(spec, episodes, f"{FILE}{path.resolve()}")
+    return Material(spec, episodes, f"{_origin(path)}{FILE}{path.resolve()}")
 
 
 FILE = "file "
+
+
+def _origin(path: Path) -> str:
+    """Results on data of our own making are labelled so, wherever the file lies."""
+    from safestitch.data import maker
+
+    return "".join(f"made by {name}, " for name in maker(path).values())
 
 
 def recalled(run: "Run", data: Path | None) -> "Episodes":
@@ -114,8 +123,9 @@ def recalled(run: "Run", data: Path | None) -> "Episodes":
 
     if data is not None:
         return load(data)
-    if run.data_source.startswith(FILE):
-        return load(run.data_source.removeprefix(FILE))
+    _, is_file, path = run.data_source.partition(FILE)
+    if is_file:
+        return load(path)
     if run.spec.task in TASKS:
         return TASKS[run.spec.task].make_data(run.data_seed)
     raise SafestitchError(
@@ -135,17 +145,23 @@ def train_on_material(algorithm: Any, config: Any, options: Options) -> int:
     spec, episodes, source = material(options.task, options.data, options.data_seed)
     title = Path(options.task).stem if spec.task == "own data" else spec.task
     out = options.out or Path("runs") / f"{algorithm.name}-{title}"
+    seeds = list(range(options.seeds))
+    memory = None if options.memory is None else options.memory * 1e9
+    if options.minutes is not None:
+        from safestitch.training.budget import within_minutes
+
+        config = within_minutes(algorithm, config, spec, episodes, seeds, options.minutes, memory)
     with TrainingBar(f"{algorithm.name} on {title}", config.iterations, out) as bar:
         train(
             algorithm,
             config,
             spec,
             episodes,
-            list(range(options.seeds)),
+            seeds,
             out,
             data_source=source,
             data_seed=options.data_seed,
-            memory=None if options.memory is None else options.memory * 1e9,
+            memory=memory,
             tensorboard=options.tensorboard,
             checkpoint_seconds=options.checkpoint_seconds,
             progress=bar,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from safestitch.episodes import Episodes
 from safestitch.records import DataError
 
-__all__ = ["find", "format_of", "load", "load_blocks", "writer"]
+__all__ = ["find", "format_of", "load", "load_blocks", "maker", "writer"]
 
 Format = Literal["dsrl", "store", "minari", "log"]
 DSRL_SUFFIXES = (".hdf5", ".h5")
@@ -94,6 +94,17 @@ def format_of(path: Path) -> Format:
         f"{path}: unknown format: expected {', '.join(DSRL_SUFFIXES)} (DSRL), {store.SUFFIX} "
         f"(memory-mapped), a directory NAME-v0 (Minari), or a log: {', '.join(READERS)}"
     )
+
+
+def maker(source: str | Path) -> dict[str, str]:
+    """`{"made_by": ..}` for data of our own making, which edits and conversions hand on."""
+    from safestitch.data import dsrl, store
+
+    path = find(source)
+    readers = {"dsrl": dsrl.provenance, "store": store.provenance}
+    kind = format_of(path)
+    known = readers[kind](path) if kind in readers else {}
+    return {"made_by": dsrl.OURS} if known.get("made_by") == dsrl.OURS else {}
 
 
 def writer(path: str | Path, *, exact: bool = True, provenance: dict[str, Any] | None = None):

@@ -20,7 +20,7 @@ import numpy as np
 
 from safestitch.data import hdf5
 from safestitch.data.bombs import refuse_bomb
-from safestitch.episodes import COLUMNS, Episodes
+from safestitch.episodes import COLUMNS, Episodes, all_finite
 from safestitch.files import write_error
 from safestitch.records import DataError, DataNote
 
@@ -38,6 +38,8 @@ FINAL = "final_observations"
 """Instead of next_observations in a compact file: what was seen after each episode."""
 PROVENANCE = "safestitch"
 """Attribute of the file that says, as JSON, where the data come from."""
+OURS = "safestitch"
+"""What the provenance of data of our own making names as `made_by`."""
 CHUNK = 2**18
 """Bytes of one compressed piece of an array."""
 Unfinished = Literal["drop", "keep"]
@@ -95,6 +97,25 @@ def _walk(path, rows: int | None, unfinished: Unfinished, final: bool) -> Iterat
             except DataError as error:
                 raise DataError(f"{path}: {error}") from None
             first = last
+
+
+def returns(path: str | Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Reward, cost and steps of each episode; nothing else of the file is read.
+
+    Raises:
+        DataError: as `read`.
+    """
+    with hdf5.open_file(path) as file:
+        arrays = _arrays(file)
+        terminated, truncated, rows = _ends(path, arrays, "drop")
+        offsets = np.concatenate([[0], np.flatnonzero(terminated | truncated) + 1])
+        sums = []
+        for name in ("rewards", "costs"):
+            values = hdf5.read_floats(arrays[name], 0, rows).reshape(-1)
+            if not all_finite(values):
+                raise DataError(f"{path}: {name} holds a number that is not finite")
+            sums.append(np.add.reduceat(values.astype(np.float64), offsets[:-1]))
+    return *sums, np.diff(offsets)
 
 
 def provenance(path: str | Path) -> dict[str, Any]:

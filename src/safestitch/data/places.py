@@ -1,6 +1,7 @@
-"""Where public data lie on disk, and whether what lies there is whole.
+"""Where the data of the field's tasks lie on disk, and whether what lies there is whole.
 
 The directory is the one of the `dsrl` package, so that each finds what the other has downloaded.
+Data of our own making lie beside the public ones, under a name that says so.
 """
 
 import dataclasses
@@ -14,6 +15,8 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUFFIXES = (".hdf5", ".h5")
 PART = ".part"
 """Suffix of an unfinished download."""
+MADE = "-made-by-safestitch.hdf5"
+"""What follows the task in the name of a file of our own making."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +27,11 @@ class Held:
     size: int
     """Bytes."""
     entry: Entry | None
-    """The public data set whose file name it has."""
+    """The task whose file name it has."""
     flaw: str | None
     """What shows that it is not whole."""
+    made: bool = False
+    """By `safestitch data make`, as its name says; not the public data."""
 
 
 def data_dir() -> Path:
@@ -35,10 +40,16 @@ def data_dir() -> Path:
     return Path(chosen).expanduser() if chosen else Path.home() / ".dsrl" / "datasets"
 
 
+def made_path(entry: Entry, directory: Path | None = None) -> Path:
+    """Where `safestitch data make` puts the data of a task unless told otherwise."""
+    return (directory or data_dir()) / f"{entry.task}{MADE}"
+
+
 def held(directory: Path | None = None) -> list[Held]:
     """The HDF5 files of a directory, unfinished downloads included, by name."""
     directory = directory or data_dir()
-    entries = {entry.dsrl_file: entry for entry in public_files().values()}
+    public = {entry.dsrl_file: entry for entry in public_files().values()}
+    made = {made_path(entry).name: entry for entry in public.values()}
     try:
         paths = sorted(path for path in directory.iterdir() if path.is_file())
     except FileNotFoundError:
@@ -50,30 +61,35 @@ def held(directory: Path | None = None) -> list[Held]:
         name = path.name.removesuffix(PART)
         if not name.startswith(".") and name.endswith(SUFFIXES):
             unfinished = "an unfinished download" if path.name.endswith(PART) else None
-            found.append(
-                Held(path, path.stat().st_size, entries.get(name), unfinished or flaw(path))
-            )
+            entry = public.get(name) or made.get(name)
+            wrong = unfinished or flaw(path)
+            found.append(Held(path, path.stat().st_size, entry, wrong, name in made))
     return found
 
 
 def find(name: str, directory: Path | None = None) -> Path:
-    """The file of a public data set, by its name, DSRL id or file name.
+    """The file of a task's data, by its name, DSRL id or file name: the public one, or ours.
 
     Raises:
         SafestitchError: if the name is unknown, or the file is not there or not whole.
     """
     entry = get_public(name)
     path = (directory or data_dir()) / entry.dsrl_file
+    mend = f"download it again with `safestitch data get {entry.task}`"
     if not path.exists():
-        raise DataError(
-            f"{entry.task} is not on disk: {path} does not exist. Download it with "
-            f"`safestitch data get {entry.task}`, or point DSRL_DATASET_DIR to where it is"
-        )
+        absent = path
+        path = made_path(entry, directory)
+        mend = f"make it again with `safestitch data make {entry.task}`"
+        if not path.exists():
+            make = f", make its like with `safestitch data make {entry.task}`"
+            raise DataError(
+                f"{entry.task} is not on disk: {absent} does not exist. Download it with "
+                f"`safestitch data get {entry.task}`{make if entry.first_class else ''}, or point "
+                "DSRL_DATASET_DIR to where it is"
+            )
     wrong = flaw(path)
     if wrong:
-        raise DataError(
-            f"{path} {wrong}: download it again with `safestitch data get {entry.task}`"
-        )
+        raise DataError(f"{path} {wrong}: {mend}")
     return path
 
 

@@ -8,6 +8,7 @@ from safestitch.evaluation.limits import PAPER_LIMITS, parse_limit
 from safestitch.evaluation.score import Row, plain, records, rows
 from safestitch.evaluation.simulated import Progress
 from safestitch.evaluation.stage import default_episodes, play, stage_of
+from safestitch.evaluation.stored import Question, store
 from safestitch.policy import load_policies
 
 __all__ = ["PAPER_LIMITS", "Row", "evaluate_run", "parse_limit", "plain"]
@@ -43,11 +44,12 @@ def evaluate_run(
     run = policies.run
     costs = [parse_limit(limit, run.spec.cost_range) for limit in limits]
     stage = stage_of(run, env)
+    episodes = default_episodes(stage, episodes, built_in=100, simulated=20)
     result, _ = play(
         policies,
         stage,
         costs,
-        default_episodes(stage, episodes, built_in=100, simulated=20),
+        episodes,
         target_reward=target_reward,
         seed=seed,
         workers=workers,
@@ -64,4 +66,5 @@ def evaluate_run(
     ]
     table = rows(run, costs, result)
     runs.write_json(directory / runs.ROWS, [plain(row) for row in table])
+    store(directory, Question(tuple(costs), episodes, seed, target_reward, env), result)
     return table, notes

@@ -69,7 +69,7 @@ def records(run: Run, limits: list[float], result: Rollout) -> list[Record]:
             rewards, costs = result.rewards[s, i], result.costs[s, i]
             r_low, r_high = _interval(_resampled_means(rewards[None]))
             c_low, c_high = _interval(_resampled_means(costs[None]))
-            best = _best(run, limit)
+            best = best_logged(run, limit)
             found.append(
                 Record(
                     task=run.spec.task,
@@ -100,7 +100,7 @@ def rows(run: Run, limits: list[float], result: Rollout) -> list[Row]:
         rewards, costs = result.rewards[:, i], result.costs[:, i]
         reward = _with_interval(rewards)
         cost = _with_interval(costs)
-        best = _best(run, limit)
+        best = best_logged(run, limit)
         found.append(
             Row(
                 limit=limit,
@@ -127,7 +127,8 @@ def plain(row: Row) -> dict[str, Any]:
     return {name: clean(value) for name, value in dataclasses.asdict(row).items()}
 
 
-def _best(run: Run, limit: float) -> float:
+def best_logged(run: Run, limit: float) -> float:
+    """The best reward of any episode of the data within a limit; NaN where there is none."""
     summary = run.data_summary
     return best_within(
         np.asarray(summary["frontier_costs"]), np.asarray(summary["frontier_rewards"]), limit

@@ -252,7 +252,7 @@ def _train(
     with (
         _data_of(algorithm, config, run, episodes, scaling) as data_at,
         MetricsLog(out, run.seeds, after=step, tensorboard=tensorboard) as log,
-        _Stop() as stop,
+        Stop() as stop,
     ):
         while step < config.iterations and not stop.asked:
             size = min(CHUNK, config.iterations - step)
@@ -303,7 +303,7 @@ def _load(out: Path, like: Checkpoint) -> Checkpoint:
     return checkpoint._replace(keys=jax.random.wrap_key_data(checkpoint.keys))
 
 
-class _Stop:
+class Stop:
     """Ctrl-C asks to stop after the current chunk; a second one stops at once."""
 
     def __init__(self):

@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
     steps = episodes = 0
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", DataNote)
-        made = {"converted_from": options.source}
+        made = {"converted_from": options.source, **data.maker(options.source)}
         with data.writer(options.out, exact=options.exact_dsrl, provenance=made) as writer:
             for block in data.load_blocks(options.source, mapping=options.map):
                 writer.append(block)

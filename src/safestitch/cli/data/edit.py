@@ -50,7 +50,7 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(Options, args=arguments, prog="safestitch data edit")
     if options.seed < 0:
         raise SafestitchError(f"--seed {options.seed}: expected 0 or more")
-    from safestitch.data import load_blocks, writer
+    from safestitch.data import load_blocks, maker, writer
     from safestitch.data.edits import split
     from safestitch.episodes import Episodes
 
@@ -63,6 +63,8 @@ def run(arguments: list[str]) -> int:
         training, held_out = split(edited, options.validation, options.seed)
         files = {options.out: training, options.out.with_name(name): held_out}
     how = {"edited_from": list(sources), "arguments": arguments}
+    for source in sources:
+        how |= maker(source)
     console = stdout()
     console.print(f"{options.source}: {whole}", markup=False)
     for path, episodes in files.items():

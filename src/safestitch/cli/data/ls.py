@@ -21,7 +21,7 @@ class Options:
 def run(arguments: list[str]) -> int:
     """Parse, look, print."""
     options = tyro.cli(Options, args=arguments, prog="safestitch data ls")
-    from safestitch.catalog import public_files
+    from safestitch.catalog import catalog, public_files
     from safestitch.data.places import data_dir, held
     from safestitch.envs import TASKS
 
@@ -33,7 +33,7 @@ def run(arguments: list[str]) -> int:
         console.print(_table(("", "size", "episodes", "file", ""), map(_on_disk, found)))
     else:
         console.print("  nothing")
-    whole = {one.entry.task for one in found if one.entry and not one.flaw}
+    whole = {one.entry.task for one in found if one.entry and not one.flaw and not one.made}
     missing = [entry for name, entry in public_files().items() if name not in whole]
     console.print("\ncan be downloaded, with `safestitch data get NAME`:", markup=False)
     columns = ("", "episodes", "horizon", "cost range", "observations", "actions")
@@ -42,17 +42,20 @@ def run(arguments: list[str]) -> int:
     ]
     rows = ((name, *(f"{number:g}" for number in rest)) for name, *rest in numbers)
     console.print(_table(columns, rows) if missing else "  nothing more")
-    console.print("\ncan be made, as `safestitch train gas NAME` does:", markup=False)
-    for name in TASKS:
-        console.print(f"  {name}", markup=False)
+    console.print("\ncan be made, with `safestitch data make NAME`:", markup=False)
+    console.print(f"  {', '.join(catalog())}", markup=False)
+    console.print("\nbuilt in, made when `safestitch train gas NAME` needs them:", markup=False)
+    console.print(f"  {', '.join(TASKS)}", markup=False)
     return 0
 
 
 def _on_disk(one) -> tuple[str, ...]:
     name = one.entry.task if one.entry else "-"
     # What the public file of that name holds: opening every file would take its time.
-    episodes = f"{one.entry.trajectories}" if one.entry and not one.flaw else "-"
-    return name, f"{one.size / 1e6:,.1f} MB", episodes, one.path.name, one.flaw or ""
+    known = one.entry and not one.flaw and not one.made
+    episodes = f"{one.entry.trajectories}" if known else "-"
+    note = one.flaw or ("of our own making" if one.made else "")
+    return name, f"{one.size / 1e6:,.1f} MB", episodes, one.path.name, note
 
 
 def _table(columns, rows) -> Table:

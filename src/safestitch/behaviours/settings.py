@@ -1,0 +1,64 @@
+"""What is known to work: settings of the learner per family of tasks."""
+
+import dataclasses
+
+from safestitch.behaviours.sac import Config
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How long, how many at once, how often."""
+
+    steps: int = 300_000
+    """Of the environment, over all lanes."""
+    lanes: int = 64
+    """Episodes under way at once."""
+    updates: float = 0.25
+    """Updates of the critics per step of the environment."""
+    warmup: int = 5_000
+    """Steps of random actions before learning begins."""
+    capacity: int = 1_000_000
+    """Transitions that are remembered."""
+    switches: float = 0.5
+    """Changes of lambda within an episode of full length, on average."""
+    measured: int = 2
+    """Episodes that measure a snapshot, at each of LAMBDAS."""
+    checkpoint_seconds: float = 240.0
+
+
+LAMBDAS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""Where snapshots are measured: at those that were learned."""
+BANDS = (0.0, 0.1, 1.0, 10.0)
+"""Upper ends of the bands of lambda that results are given for; the last band has none."""
+MOMENTS = (0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.7, 0.85, 1.0)
+"""Shares of training at which snapshots are taken: skill rises fastest at first."""
+
+FAMILIES: dict[str, tuple[dict, dict]] = {
+    "Run": ({}, {}),
+    "Circle": ({}, {}),
+    "AntRun": ({}, {"steps": 1_000_000}),
+    "AntCircle": ({}, {"steps": 1_000_000}),
+    "Circle1": ({}, {"steps": 500_000}),
+    "Circle2": ({}, {"steps": 500_000}),
+    "Velocity": ({}, {"steps": 1_000_000}),
+    "SwimmerVelocity": ({"gamma": 0.999}, {"steps": 500_000}),
+}
+"""Ending of a task's name -> what differs from the defaults: of the learner, of the schedule."""
+
+
+def learned_lambdas(config: Config) -> tuple[float, ...]:
+    """Those of LAMBDAS that training draws from."""
+    low, high = config.lambda_low, config.lambda_high
+    return tuple(lam for lam in LAMBDAS if lam == 0 or low <= lam <= high)
+
+
+def band_of(lam: float) -> int:
+    """Number of the band of a lambda."""
+    return sum(lam > end for end in BANDS)
+
+
+def settings_of(task: str) -> tuple[Config, Schedule]:
+    """Settings of a task: those of the longest ending that fits its name, or the defaults."""
+    fitting = [ending for ending in FAMILIES if task.endswith(ending)]
+    learner, schedule = FAMILIES[max(fitting, key=len)] if fitting else ({}, {})
+    return Config(**learner), Schedule(**schedule)

@@ -1,0 +1,167 @@
+"""The jobs of a plan: make a task's data, train a method on it, evaluate what was trained.
+
+A job is finished when what it makes is there: a data file, a policy, an evaluation that answers
+what the plan asks. Nothing else is remembered, so that nothing can disagree with what is there.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from safestitch import runs
+from safestitch.comparing import ask
+from safestitch.comparing.entries import Entry
+from safestitch.data import places
+from safestitch.envs import TASKS
+from safestitch.evaluation.stored import answer
+from safestitch.names import unknown
+from safestitch.records import DataError, RunError, SafestitchError
+from safestitch.reproducing.plan import Method, Plan
+
+Kind = Literal["data", "train", "eval"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One process, and how to know that it need not be started."""
+
+    name: str
+    """Task, method and kind; also the name of its log."""
+    kind: Kind
+    words: tuple[str, ...]
+    """The command, after `safestitch`."""
+    is_finished: Callable[[], bool]
+    resume: Callable[[], tuple[str, ...] | None] = lambda: None
+    """The command that goes on with what was begun; None if there is nothing."""
+    after: tuple[str, ...] = ()
+    """Jobs that must be finished first."""
+    seconds: float | None = None
+    """How long it should take, if the plan says."""
+
+
+def jobs_of(
+    plan: Plan, out: Path, *, only: Sequence[str] = (), workers: int | None = None
+) -> list[Job]:
+    """All jobs, task by task, or those of some tasks and methods.
+
+    Raises:
+        SafestitchError: if `only` names what is not there.
+    """
+    methods = [method.name for method in plan.methods]
+    known = [*plan.tasks, *methods]
+    for word in only:
+        if word not in known:
+            raise SafestitchError(unknown("task or method", word, known))
+    tasks = [task for task in plan.tasks if task in only] or plan.tasks
+    chosen = [method for method in plan.methods if method.name in only] or plan.methods
+    found: list[Job] = []
+    for task in tasks:
+        here = [method for method in chosen if task in method.tasks]
+        data = _data_job(plan, task) if here else None
+        found += [data] if data else []
+        for method in here:
+            after = (data.name,) if data else ()
+            found += _method_jobs(plan, task, method, out, after, workers)
+    return found
+
+
+def run_directory(out: Path, task: str, method: Method) -> Path:
+    """Where a method's run on a task lies."""
+    return out / task / method.name
+
+
+def evaluated(plan: Plan, out: Path) -> list[str]:
+    """The runs that can stand in the table, as `NAME=RUN`."""
+    return [
+        f"{method.name}={run_directory(out, task, method)}"
+        for task in plan.tasks
+        for method in plan.methods
+        if task in method.tasks and _is_evaluated(plan, run_directory(out, task, method))
+    ]
+
+
+def _data_job(plan: Plan, task: str) -> Job | None:
+    if task in TASKS or task in plan.data_files or not plan.data_command:
+        return None
+
+    def is_there() -> bool:
+        try:
+            places.find(task)
+        except DataError:
+            return False
+        return True
+
+    words = tuple(word.replace("{task}", task) for word in plan.data_command)
+    return Job(f"{task}.data", "data", words, is_there)
+
+
+def _method_jobs(
+    plan: Plan, task: str, method: Method, out: Path, after: tuple[str, ...], workers: int | None
+) -> list[Job]:
+    directory = run_directory(out, task, method)
+    name = f"{task}.{method.name}"
+
+    def resume() -> tuple[str, ...] | None:
+        return ("train", "--resume", str(directory)) if (directory / runs.RUN).exists() else None
+
+    train = Job(
+        f"{name}.train",
+        "train",
+        train_words(plan, task, method, directory),
+        lambda: runs.is_trained(directory),
+        resume,
+        after,
+        None if method.minutes is None else 60 * method.minutes,
+    )
+    words = ["eval", str(directory), "--limits", *plan.limits]
+    words += [] if plan.episodes is None else ["--episodes", str(plan.episodes)]
+    words += [] if workers is None else ["--workers", str(workers)]
+    evaluation = Job(
+        f"{name}.eval",
+        "eval",
+        tuple(words),
+        lambda: _is_evaluated(plan, directory),
+        after=(train.name,),
+    )
+    return [train, evaluation]
+
+
+def train_words(plan: Plan, task: str, method: Method, directory: Path) -> tuple[str, ...]:
+    """The command that trains a method on a task, after `safestitch`."""
+    words = ["train", method.algorithm, task, "--seeds", str(method.seeds)]
+    words += ["--preset", method.preset, *_flags(method.settings)]
+    if method.minutes is not None:
+        words += ["--minutes", f"{method.minutes:g}"]
+    if task in plan.data_files:
+        words += ["--data", str(plan.data_files[task])]
+    if plan.data_seed:
+        words += ["--data-seed", str(plan.data_seed)]
+    return (*words, "--out", str(directory))
+
+
+def _flags(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as the command line takes them.
+
+    Example:
+        >>> _flags({"alpha": 0.9, "tsra": False, "budget_batch": 8})
+        ['--alpha', '0.9', '--no-tsra', '--budget-batch', '8']
+    """
+    words = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", str(value)]
+    return words
+
+
+def _is_evaluated(plan: Plan, directory: Path) -> bool:
+    if not runs.is_trained(directory):
+        return False
+    try:
+        entry = Entry("", directory, runs.read(directory))
+        return answer(directory, ask(entry, plan.limits, plan.episodes, 0, None)) is not None
+    except RunError:
+        return False
