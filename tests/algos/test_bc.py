@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.compiling import quick_jit
 
 from safestitch.algos import bc
 from safestitch.algos.bc import ALGORITHM, Batch, Config
@@ -147,7 +148,7 @@ def test_learns_the_mean_action():
     cfg = Config(iterations=300, batch=64, hidden=8, layers=2, learning_rate=1e-2)
     state = bc.init(cfg, SPEC, jax.random.key(0))
     a = jnp.where(jnp.arange(64) % 4 == 0, -1.0, 1.0)[:, None]  # mean 0.5
-    step = jax.jit(lambda state: bc.update(cfg, state, Batch(jnp.zeros((64, 1)), a)))
+    step = quick_jit(lambda state: bc.update(cfg, state, Batch(jnp.zeros((64, 1)), a)))
     for _ in range(299):
         state, _ = step(state)
     state, metrics = step(state)

@@ -1,6 +1,7 @@
 """CAPS-IQL, in the order of `safestitch/algos/caps_iql.py`: every equation on numbers by hand."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.compiling import quick_jit
 
 from safestitch.algos import caps_iql, switching, transitions
 from safestitch.algos.base import Request
@@ -24,7 +26,7 @@ from safestitch.scaling import Scaling, fit_scaling
 from safestitch.training.loop import train
 
 SPEC = Spec("hand-made", obs_dim=1, act_dim=1, horizon=4, cost_range=4.0)
-TINY = Config(iterations=10, batch=3, hidden=4, layers=2, learning_rate=1e-2)
+TINY = Config(iterations=10, batch=3, hidden=4, layers=2, learning_rate=1e-2, follow=0.01)
 
 
 def row(*values: float) -> jax.Array:
@@ -130,7 +132,8 @@ def test_policy_loss_by_hand():
 @pytest.mark.parametrize("learn_std", [False, True])
 def test_std_is_learned_only_if_asked(learn_std):
     heads = Heads(linear([[0.0], [1.0]], [0.0, 0.0]), jnp.zeros((2, 1)))
-    slope = jax.grad(caps_iql.policy_loss)(heads, jnp.ones((3, 2)), batch_of(), learn_std)
+    loss = functools.partial(caps_iql.policy_loss, learn_std=learn_std)
+    slope = quick_jit(jax.grad(loss))(heads, jnp.ones((3, 2)), batch_of())
     assert bool((slope.log_std != 0).any()) == learn_std
     # d/d log σ of -log π at σ = 1 is 1 - (a - μ)^2: 1 - (0.25 + 0.25 + 0) / 3 for μ = 0, over 2
     if learn_std:
@@ -140,30 +143,38 @@ def test_std_is_learned_only_if_asked(learn_std):
 # --- update ------------------------------------------------------------------------------------
 
 
+@functools.cache
+def fresh() -> caps_iql.Networks:
+    return quick_jit(lambda key: caps_iql.init(TINY, SPEC, key))(jax.random.key(0))
+
+
+update = quick_jit(functools.partial(caps_iql.update, TINY))
+
+
 def test_an_update_follows_the_equations():
     """Advantages and backups from the networks before the step; targets move by 1%."""
-    cfg = dataclasses.replace(TINY, follow=0.01)
-    state = caps_iql.init(cfg, SPEC, jax.random.key(0))
-    batch = batch_of()
-    after, metrics = jax.jit(lambda state, batch: caps_iql.update(cfg, state, batch))(state, batch)
-    v = state.cost_value.net(batch.s)[:, 0]
-    y = caps_iql.backup(-batch.c, state.cost_value.net(batch.s_next)[:, 0], batch, cfg.discount)
-    critics = state.cost_critics.net
-    close(metrics["loss/cost_critics"], caps_iql.critic_loss(critics, y, batch), rtol=1e-4)
-    q = caps_iql.least(state.cost_targets, batch.s, batch.a)
-    expected = caps_iql.advantage_weight(q - v, cfg.beta_cost).mean()
-    close(metrics["weight/cost"], expected, rtol=1e-4)
+    state, batch = fresh(), batch_of()
+    after, metrics = update(state, batch)
+
+    @quick_jit
+    def expected(state, batch):
+        v, v_next = (state.cost_value.net(s)[:, 0] for s in (batch.s, batch.s_next))
+        y = caps_iql.backup(-batch.c, v_next, batch, TINY.discount)
+        q = caps_iql.least(state.cost_targets, batch.s, batch.a)
+        weight = caps_iql.advantage_weight(q - v, TINY.beta_cost).mean()
+        return caps_iql.critic_loss(state.cost_critics.net, y, batch), weight
+
+    loss, weight = expected(state, batch)
+    close(metrics["loss/cost_critics"], loss, rtol=1e-4)
+    close(metrics["weight/cost"], weight, rtol=1e-4)
     moved = after.cost_targets[0].weights[0] - state.cost_targets[0].weights[0]
     whole = after.cost_critics.net[0].weights[0] - state.cost_targets[0].weights[0]
     close(moved, 0.01 * whole, rtol=1e-3, atol=1e-7)
 
 
 def test_costs_never_reach_the_reward_networks_nor_rewards_the_cost_networks():
-    cfg = dataclasses.replace(TINY, beta_cost=0.0)
-    state = caps_iql.init(cfg, SPEC, jax.random.key(0))
-    update = jax.jit(lambda state, batch: caps_iql.update(cfg, state, batch)[0])
     plain, costlier, richer = (
-        update(state, batch_of(**change))
+        update(fresh(), batch_of(**change))[0]
         for change in ({}, {"c": row(5.0, 5, 5)}, {"r": row(7.0, 7, 7)})
     )
 

@@ -1,6 +1,7 @@
 """CAPS-SAC, in the order of `safestitch/algos/caps_sac.py`: every equation on numbers by hand."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.compiling import quick_jit
 
 from safestitch.algos import caps_sac
 from safestitch.algos.caps_sac import ALGORITHM, Acting, Batch, Config
@@ -120,8 +122,9 @@ def test_the_normaliser_is_a_constant():
     # not held fixed, M / E|M| would not move at all.
     critics = [(linear([[0.0, 1.0]], [0.0]),), (linear([[0.0, 0.0]], [0.0]),)]
     policy = policy_of((0.5, 0.0), (-20.0, -20.0))
-    args = critics, jnp.float32(0.0), batch_of(a=jnp.full((2, 1), np.tanh(0.5))), 2.5
-    slope = jax.grad(caps_sac.policy_loss)(policy, *args).biases[0][0]
+    batch = batch_of(a=jnp.full((2, 1), np.tanh(0.5)))
+    loss = functools.partial(caps_sac.policy_loss, value_weight=2.5)
+    slope = quick_jit(jax.grad(loss))(policy, critics, jnp.float32(0.0), batch).biases[0][0]
     tanh_slope = 1 - np.tanh(0.5) ** 2
     close(slope, -2.5 * tanh_slope / np.tanh(0.5), rtol=1e-4)
 
@@ -136,25 +139,27 @@ def test_temperature_loss_by_hand():
 
 
 def test_the_entropy_of_the_cost_backup_is_a_switch():
-    state = caps_sac.init(TINY, SPEC, jax.random.key(0))
+    state = quick_jit(lambda key: caps_sac.init(TINY, SPEC, key))(jax.random.key(0))
     batch = batch_of()
-    losses = {}
-    for on in (True, False):
-        cfg = dataclasses.replace(TINY, cost_entropy=on)
-        update = jax.jit(lambda state, batch, cfg=cfg: caps_sac.update(cfg, state, batch))
-        after, metrics = update(state, batch)
+
+    @quick_jit
+    def expected(after, share):
         a, log_pi = caps_sac.draw(state.policy.net, batch.s_next, batch.noise_next)
         q_next = caps_sac.least(state.cost_targets, batch.s_next, a)
-        entropy = -0.1 * log_pi if on else jnp.zeros_like(log_pi)
-        y = caps_sac.backup(cfg, -batch.c, q_next, entropy, batch)
-        expected = caps_sac.critic_loss(state.cost_critics.net, y, batch)
-        losses[on] = float(metrics["loss/cost_critics"])
-        close(losses[on], expected, rtol=1e-4)
+        y = caps_sac.backup(TINY, -batch.c, q_next, -0.1 * share * log_pi, batch)
         # The heads meet the critics after their step.
         nets = after.reward_critics.net, after.cost_critics.net
         loss = caps_sac.policy_loss(state.policy.net, nets, jnp.float32(0.1), batch, 2.5)
-        close(metrics["loss/policy"], loss, rtol=1e-3)
-    assert losses[True] != losses[False]
+        return caps_sac.critic_loss(state.cost_critics.net, y, batch), loss
+
+    after, metrics = quick_jit(lambda state: caps_sac.update(TINY, state, batch))(state)
+    cost_loss, policy_loss = expected(after, jnp.float32(1.0))
+    close(metrics["loss/cost_critics"], cost_loss, rtol=1e-4)
+    close(metrics["loss/policy"], policy_loss, rtol=1e-3)
+    cfg = dataclasses.replace(TINY, cost_entropy=False)
+    without = quick_jit(lambda state: caps_sac.update(cfg, state, batch)[1]["loss/cost_critics"])
+    close(without(state), expected(after, jnp.float32(0.0))[0], rtol=1e-4)
+    assert float(without(state)) != float(cost_loss)
 
 
 def test_paper_preset_is_the_released_table():

@@ -1,17 +1,20 @@
 """CDT, in the order of `safestitch/algos/cdt.py`: every equation on numbers worked by hand."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.compiling import quick_jit
 
 from safestitch.algos import augmenting, cdt, windows
 from safestitch.algos.augmenting import HandSet
 from safestitch.algos.base import Request
 from safestitch.algos.cdt import ALGORITHM, Batch, Config
+from safestitch.catalog import catalog
 from safestitch.envs import TASKS
 from safestitch.episodes import Episodes
 from safestitch.evaluation.rollout import rollout
@@ -35,6 +38,7 @@ TINY = Config(
     cost_cap=1.1,
     dropout=0.0,
 )
+SHALLOW = dataclasses.replace(TINY, blocks=1)
 
 
 def row(*values: float) -> jax.Array:
@@ -99,10 +103,17 @@ def test_crowded_cells_are_thinned_and_lonely_ones_dropped():
 def test_hand_set_targets():
     table = jnp.asarray(augmenting.targets_of("CarCircle"))
     asked = [
-        float(augmenting.read_table(table, jnp.float32(L))) for L in (10, 15, 20, 35, 50, 60, 0)
+        float(augmenting.read_table(table, jnp.float32(L)))
+        for L in (10, 15, 20, 35, 50, 60, 0, 80, 90)
     ]
-    close(asked, [450.0, 475.0, 500.0, 525.0, 550.0, 566.6667, 400.0])
+    # The last line rises by 5 / 3 per cost and meets the largest reward, 600, at a cost of 80.
+    close(asked, [450.0, 475.0, 500.0, 525.0, 550.0, 566.6667, 400.0, 600.0, 600.0])
     assert len(augmenting.hand_set()) == 17
+    for task, numbers in augmenting.hand_set().items():
+        known = augmenting.targets_of(task)
+        assert catalog()[task].reward_min < known[1].min() and known[1].max() <= numbers.max_reward
+        for cost, reward in zip(numbers.costs, numbers.rewards, strict=True):
+            assert float(augmenting.read_table(jnp.asarray(known), jnp.float32(cost))) == reward
     with pytest.raises(SafestitchError, match="MiniRun has no hand-set targets"):
         augmenting.targets_of("MiniRun")
 
@@ -133,7 +144,8 @@ def test_windows_by_hand():
     cfg = dataclasses.replace(TINY, augment=0.0, units="task", cost_cap=5.0)
     data = jax.tree.map(jnp.asarray, cdt.prepare(cfg, episodes, SPEC, scaling))
     # Costs 1 and 4, so weights 4 and 1: u below 0.8 is the first episode.
-    window, costly, valid = windows.cut_windows(cfg, data, row(0.1, 0.9, 0.79), row(0.4, 0.0, 0.99))
+    cut = quick_jit(functools.partial(windows.cut_windows, cfg))
+    window, costly, valid = cut(data, row(0.1, 0.9, 0.79), row(0.4, 0.0, 0.99))
     assert window.time.tolist() == [[1, 2, 0], [0, 1, 2], [2, 0, 0]]
     assert valid.tolist() == [[1, 1, 0], [1, 1, 1], [1, 0, 0]]
     close(window.R_hat, [[0.6, 0.4, 0.0], [1.6, 1.5, 1.3], [0.4, 0.0, 0.0]])  # a tenth, to go
@@ -151,16 +163,18 @@ def test_relabelling_shifts_all_returns_to_go_alike():
     data = jax.tree.map(jnp.asarray, data)._replace(
         reach=row(0.0, 0.0, 1.0, 2.0, 2.0, 2.0, 2, 2, 2)
     )
-    window, _, _ = windows.cut_windows(TINY, data, row(0.5), row(0.0))
+    cut = quick_jit(functools.partial(windows.cut_windows, TINY))
+    window, _, _ = cut(data, row(0.5), row(0.0))
     close(window.R_hat[0], np.array([32.0, 31.0, 29.0]) / 16)  # largest return 16
     close(window.C_hat[0], np.array([2.0, 1.0, 1.0]) / 4)
 
 
 def test_own_steps_shift_through_the_window():
     window = windows.empty_window(3, 1, 1)
+    remember = quick_jit(windows.remember)
     for step in range(5):
         now = [jnp.float32(step)] * 2 + [row(step), row(-step), jnp.int32(step)]
-        window, place = windows.remember(window, jnp.int32(step), now)
+        window, place = remember(window, jnp.int32(step), now)
         assert int(place) == min(step, 2)
         if step == 1:
             assert window.time.tolist() == [[0, 1, 0]]
@@ -209,12 +223,19 @@ def test_temperature_falls_while_entropy_is_above_its_target():
     close(slope, 2.5)
 
 
+@functools.cache
+def fresh(cfg: Config) -> cdt.Networks:
+    key = jax.random.key(0, impl="unsafe_rbg")  # the default's many draws take long to compile
+    return quick_jit(lambda key: cdt.init(cfg, SPEC, key))(key)
+
+
 def network(cfg: Config = TINY) -> cdt.Network:
     """Weights large enough for every token to matter."""
-    net = cdt.init(cfg, SPEC, jax.random.key(0)).policy.net
-    return jax.tree.map(
-        lambda x: x + 0.3 * jnp.sin(7.0 * jnp.arange(float(x.size))).reshape(x.shape), net
-    )
+
+    def grow(x):
+        return jnp.asarray(x + 0.3 * np.sin(7.0 * np.arange(x.size)).reshape(x.shape), x.dtype)
+
+    return jax.tree.map(lambda x: grow(np.asarray(x)), fresh(cfg).policy.net)
 
 
 def random_window(b: int = 2, k: int = 3) -> windows.Window:
@@ -227,7 +248,7 @@ def random_window(b: int = 2, k: int = 3) -> windows.Window:
 def test_nothing_sees_the_future():
     """An action is predicted from everything up to its state, and from nothing after it."""
     net, window = network(), random_window()
-    read = jax.jit(lambda window: cdt.read(TINY, net, window))
+    read = quick_jit(lambda window: cdt.read(TINY, net, window))
     mean, _, logits = read(window)
     for name, sees_own in (("R_hat", True), ("C_hat", True), ("s", True), ("a", False)):
         column = getattr(window, name)
@@ -240,14 +261,22 @@ def test_nothing_sees_the_future():
 
 def test_reading_some_tokens_equals_reading_all():
     net, window = network(), random_window()
-    x = cdt.tokens(TINY, net, window)
-    everything = net.body(x, heads=2).reshape(2, 3, 4, 4)
-    close(net.body(x, (4, 2), heads=2).reshape(2, 3, 2, 4), everything[:, :, 2:], atol=1e-5)
+
+    @quick_jit
+    def both(window):
+        x = cdt.tokens(TINY, net, window)
+        return net.body(x, heads=2), net.body(x, (4, 2), heads=2)
+
+    everything, some = both(window)
+    close(some.reshape(2, 3, 2, 4), everything.reshape(2, 3, 4, 4)[:, :, 2:], atol=1e-5)
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean():
     seeds = jax.random.bits(jax.random.key(0), (200,))
-    kept = kept_values(seeds, 3, 500, 0.1)
+    kept, others = (
+        quick_jit(lambda seeds, site=site: kept_values(seeds, site, 500, 0.1))(seeds)
+        for site in (3, 4)
+    )
     assert abs(float(kept.mean(dtype=jnp.float32)) - 0.9) < 0.005
     assert (
         abs(np.corrcoef(np.asarray(kept[:, :-1]).ravel(), np.asarray(kept[:, 1:]).ravel())[0, 1])
@@ -256,17 +285,17 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
     assert (
         abs(np.corrcoef(np.asarray(kept[:-1]).ravel(), np.asarray(kept[1:]).ravel())[0, 1]) < 0.02
     )
-    assert (kept != kept_values(seeds, 4, 500, 0.1)).any()
-    x = Dropout(seeds, 0.25)(jnp.ones((200, 50, 10)), 0)
+    assert (kept != others).any()
+    x = quick_jit(lambda seeds: Dropout(seeds, 0.25)(jnp.ones((200, 50, 10)), 0))(seeds)
     assert {round(v, 4) for v in np.unique(x).tolist()} == {0.0, 1.3333}
     close(x.mean(), 1.0, atol=0.01)
 
 
 def test_each_loss_trains_its_own_network():
     """Without segments' targets the advisors move, without windows only they do."""
-    cfg = dataclasses.replace(TINY, weight_decay=0.0, learning_rate=1e-2)
-    state = cdt.init(cfg, SPEC, jax.random.key(0))
-    update = jax.jit(lambda state, batch: cdt.update(cfg, state, batch)[0])
+    cfg = dataclasses.replace(SHALLOW, weight_decay=0.0, learning_rate=1e-2)
+    state = fresh(SHALLOW)
+    update = quick_jit(lambda state, batch: cdt.update(cfg, state, batch)[0])
     batch = batch_of([[1, 1, 1]] * 8, 0.5)
     plain = update(state, batch)
     changed = batch._replace(segments=batch.segments._replace(C=jnp.ones(8)))
@@ -308,13 +337,12 @@ def ask(limit: float, target: float = np.nan) -> Request:
 
 @pytest.mark.parametrize("context", [1, 3])
 def test_acting_equals_reading_a_logged_window(context):
-    """Five steps acted one by one against the same steps read as one window."""
-    cfg = dataclasses.replace(TINY, context=context, reserve=0.0)
+    """Five steps acted one by one against all windows of the same steps, read at once."""
+    cfg = dataclasses.replace(SHALLOW, context=context, reserve=0.0)
     episodes = two_episodes()
     scaling = jax.tree.map(jnp.asarray, fit_scaling(episodes, SPEC))
-    state = cdt.init(cfg, SPEC, jax.random.key(0))
-    policy = cdt.policy_of(state)._replace(policy=network(cfg))
-    act = jax.jit(lambda carry, obs: cdt.act(cfg, policy, scaling, carry, obs))
+    policy = cdt.policy_of(fresh(SHALLOW))._replace(policy=network(SHALLOW))
+    act = quick_jit(lambda carry, obs: cdt.act(cfg, policy, scaling, carry, obs))
     carry = cdt.start(cfg, policy, scaling, ask(2.0, 8.0))
     tokens: list[list] = [[], [], [], [], []]
     R, C = 8.0 / 16, 2.0 / 4
@@ -324,25 +352,29 @@ def test_acting_equals_reading_a_logged_window(context):
         for column, value in zip(
             tokens, (R, C, scaling.observation(obs), action, step), strict=True
         ):
-            column.append(value)
-        recent = [jnp.asarray(np.stack(c[-context:]))[None] for c in tokens]
-        R_hat, C_hat, s, a = (x.astype(jnp.float32) for x in recent[:4])
-        window = windows.Window(R_hat, C_hat, s, a, recent[4].astype(jnp.int32))
-        expected = jnp.clip(cdt.read(cfg, policy.policy, window)[0][0, -1], -1.0, 1.0)
-        close(action, expected, atol=1e-5)
+            column.append(np.asarray(value))
         carry = cdt.observe(cfg, scaling, carry, jnp.float32(1.0), jnp.float32(0.5))
         R, C = R - 1 / 16, C - 0.5 / 4
+    begins = range(5 - context + 1)
+    cut = [np.stack([c[i : i + context] for i in begins]) for c in tokens]
+    R_hat, C_hat, s, a = (jnp.asarray(x, jnp.float32) for x in cut[:4])
+    window = windows.Window(R_hat, C_hat, s, a, jnp.asarray(cut[4], jnp.int32))
+    expected = np.clip(quick_jit(lambda w: cdt.read(cfg, policy.policy, w)[0])(window), -1.0, 1.0)
+    # Until a window is full, its first steps are all there is: nothing sees the future.
+    close(a[0, :-1], expected[0, :-1], atol=1e-5)
+    close(a[:, -1], expected[:, -1], atol=1e-5)
 
 
 def test_hand_set_targets_are_asked_for_with_the_bare_limit():
     spec = dataclasses.replace(SPEC, task="CarCircle")
     cfg = dataclasses.replace(TINY, target="table")
-    policy = cdt.policy_of(cdt.init(cfg, spec, jax.random.key(0)))
+    table = quick_jit(lambda key: cdt.init(cfg, spec, key).table)(jax.random.key(0))
+    policy = cdt.policy_of(fresh(SHALLOW))._replace(table=table)
     scaling = fit_scaling(two_episodes(), SPEC)
     carry = cdt.start(cfg, policy, scaling, ask(15.0))
     close([carry.R_hat * 16, carry.C_hat * 4], [475.0, 15.0])
     with pytest.raises(SafestitchError, match="no hand-set targets"):
-        cdt.init(cfg, SPEC, jax.random.key(0))
+        jax.eval_shape(lambda key: cdt.init(cfg, SPEC, key), jax.random.key(0))
 
 
 @pytest.mark.slow

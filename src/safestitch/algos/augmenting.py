@@ -55,7 +55,7 @@ def measured(R: Float[np.ndarray, " e"]) -> HandSet:
 
 
 def targets_of(task: str) -> Float[np.ndarray, "2 p"]:
-    """The (costs, rewards) to ask for that were set by hand.
+    """The hand-set (costs, rewards) to ask for, drawn out to cost 0 and to the largest reward.
 
     Raises:
         SafestitchError: if there are none for this task.
@@ -66,15 +66,17 @@ def targets_of(task: str) -> Float[np.ndarray, "2 p"]:
             f"target is table, but {task} has no hand-set targets; those that have: "
             f"{', '.join(known)}. Choose another rule, such as affordable"
         )
-    return np.asarray([known[task].costs, known[task].rewards], np.float32)
+    costs, rewards, top = known[task].costs, known[task].rewards, known[task].max_reward
+    slopes = np.diff(rewards) / np.diff(costs)
+    costs, rewards = [0.0, *costs], [rewards[0] - slopes[0] * costs[0], *rewards]
+    if slopes[-1] > 0:
+        costs, rewards = [*costs, costs[-1] + (top - rewards[-1]) / slopes[-1]], [*rewards, top]
+    return np.asarray([costs, rewards], np.float32)
 
 
 def read_table(table: Float[Array, "2 p"], limit: Float[Array, ""]) -> Float[Array, ""]:
-    """The hand-set reward at a limit: straight lines between the pairs, and on beyond the ends."""
-    costs, rewards = table
-    i = jnp.clip(jnp.searchsorted(costs, limit) - 1, 0, len(costs) - 2)
-    slope = (rewards[i + 1] - rewards[i]) / (costs[i + 1] - costs[i])
-    return rewards[i] + slope * (limit - costs[i])
+    """The hand-set reward at a limit: straight lines between the pairs, level after the last."""
+    return jnp.interp(limit, *table)
 
 
 class Relabelled(NamedTuple):
