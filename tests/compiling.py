@@ -4,5 +4,11 @@ import functools
 
 import jax
 
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+from safestitch.training.loop import compiler_options
+
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    **compiler_options(),
+}
 quick_jit = functools.partial(jax.jit, compiler_options=QUICK)

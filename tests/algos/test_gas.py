@@ -13,6 +13,7 @@ import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.compiling import quick_jit
 
 from safestitch.algos import asking, gas
 from safestitch.algos.base import Request
@@ -38,16 +39,6 @@ TINY = Config(
     reserve=0.0,
 )
 SPEC = Spec("hand-made", obs_dim=2, act_dim=2, horizon=12, cost_range=5.0)
-
-
-# Compiling takes most of the time of these tests, and running next to none.
-quick_jit = functools.partial(
-    jax.jit,
-    compiler_options={
-        "xla_backend_optimization_level": 0,
-        "xla_llvm_disable_expensive_passes": True,
-    },
-)
 
 
 def row(*values: float) -> jax.Array:

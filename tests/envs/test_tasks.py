@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.compiling import QUICK
 
 from safestitch.envs import TASKS, Task, get_task
 from safestitch.envs.chain import CELLS, STITCH_CHAIN
@@ -15,8 +16,6 @@ from safestitch.envs.point import MINI_CIRCLE, MINI_RUN
 from safestitch.episodes import Episodes, best_within, frontier
 from safestitch.records import SafestitchError
 
-# Compiling takes most of the time of some tests, and running next to none.
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 every_task = pytest.mark.parametrize("task", TASKS.values(), ids=lambda t: t.spec.task)
 
 
