@@ -61,6 +61,12 @@ def test_both_currencies_are_weighed_by_lambda():
     np.testing.assert_allclose(found, [3.0, 1.0, 0.0])
 
 
+def test_advantages_are_normalised_among_steps_of_similar_lambda():
+    lam = jnp.array([5.0, 0.0, 5.0, 0.0, 7.0])
+    found = ppo.normalised(jnp.array([0.03, 10.0, 0.01, 30.0, 0.04]), lam, bands=2)
+    np.testing.assert_allclose(found, [1.0, -1.0, -1.0, 1.0, 2.0], rtol=1e-4)
+
+
 def test_the_density_is_the_normal_one_but_for_constants():
     rows, before = steps(2), jnp.array([[1.5], [0.5]])
     density, entropy = ppo.log_density(unsure(0.5, -1.0), rows, before)
@@ -105,10 +111,11 @@ def test_steps_are_judged_by_what_they_bring():
     silent = jax.tree.map(jnp.zeros_like, state.values.net)
     state = state._replace(values=state.values._replace(net=silent))
     rows = steps(2, reward=jnp.array([4.0, 8.0]), cost=jnp.array([1.0, 0.0]), lam=jnp.zeros(2))
-    better, target = ppo.judged(CONFIG, state, rows, UNITS)
+    repeated = jax.tree.map(lambda x: jnp.tile(x, (8, *[1] * (x.ndim - 1))), rows)
+    better, target = ppo.judged(CONFIG, state, repeated, UNITS)
     # A^R: 2, then 1 + 0.5 * 0.5 * 2; A^C: 0, then 0.5.
-    np.testing.assert_allclose(target, [[1.5, 2.0], [0.5, 0.0]], rtol=1e-6)
-    np.testing.assert_allclose(better, [-1.0, 1.0], rtol=1e-5)  # lambda 0: reward alone
+    np.testing.assert_allclose(target, np.tile([[1.5, 2.0], [0.5, 0.0]], 8), rtol=1e-6)
+    np.testing.assert_allclose(better, np.tile([-1.0, 1.0], 8), rtol=1e-5)  # reward alone
 
 
 def test_what_was_better_is_done_more_under_each_lambda():

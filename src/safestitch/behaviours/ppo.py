@@ -6,7 +6,8 @@ few times and then forgotten. Policy and values are told a multiplier lambda >= 
     errors       delta^X = scale * x + discount * V^X(s', lambda) - V^X(s, lambda)    X: R or C
     advantages   A^X(t)  = delta^X(t) + discount * trace * A^X(t + 1), up to where the lane, the
                            episode or lambda changes
-    weighed      A       = (A^R - lambda * A^C) / (1 + lambda), normalised over the chunk
+    weighed      A       = (A^R - lambda * A^C) / (1 + lambda), normalised among steps of similar
+                           lambda: where the cost is heavy and avoided, the reward is all there is
     policy       minimises  -min(ratio * A, clip(ratio, 1 - clip, 1 + clip) * A) - bonus * entropy
                  ratio   = pi(a|s, lambda) / pi_old(a|s, lambda)
     values       minimise  |V^X(s, lambda) - (A^X + V_old^X(s, lambda))|^2
@@ -67,6 +68,8 @@ FIRST_LOG_STD = 0.3
 """Before the squashing of the actor: a standard deviation of 0.6, which covers the range."""
 LIMIT = 1.0 - 1e-6
 """Of actions, before the tanh is undone."""
+BANDS = 8
+"""Of lambda, that advantages are normalised in."""
 CURRENCIES = 2
 """Reward, cost."""
 
@@ -136,6 +139,19 @@ def weighed(values: Float[Array, "2 n"], lam: Float[Array, " n"]) -> Float[Array
     return (values[0] - lam * values[1]) / (1.0 + lam)
 
 
+def normalised(
+    better: Float[Array, " n"], lam: Float[Array, " n"], bands: int = BANDS
+) -> Float[Array, " n"]:
+    """Mean 0 and spread 1 in each of some equally large bands of lambda."""
+    order = jnp.argsort(lam)
+    whole = len(lam) // bands * bands  # the last few of the heaviest are taken as they are
+    grouped = better[order[:whole]].reshape(bands, -1)
+    mean, spread = grouped.mean(1, keepdims=True), grouped.std(1, keepdims=True)
+    inside = ((grouped - mean) / (spread + 1e-8)).reshape(-1)
+    rest = (better[order[whole:]] - mean[-1]) / (spread[-1] + 1e-8)
+    return jnp.zeros_like(better).at[order].set(jnp.concatenate([inside, rest]))
+
+
 def log_density(
     actor: Actor, batch: Batch, before: Float[Array, "b a"]
 ) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
@@ -201,7 +217,7 @@ def judged(
     errors = paid + batch.discount[None] * after - now
     ahead = advantages(errors, jnp.where(follows(batch), batch.discount * config.trace, 0.0))
     better = weighed(ahead, batch.lam)
-    return (better - better.mean()) / (better.std() + 1e-8), ahead + now
+    return normalised(better, batch.lam), ahead + now
 
 
 @functools.cache
