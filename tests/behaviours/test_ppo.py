@@ -68,10 +68,9 @@ def test_advantages_are_normalised_among_steps_of_similar_lambda():
 
 
 def test_the_density_is_the_normal_one_but_for_constants():
-    rows, before = steps(2), jnp.array([[1.5], [0.5]])
-    density, entropy = ppo.log_density(unsure(0.5, -1.0), rows, before)
+    mean, log_std = jnp.full((2, 1), 0.5), jnp.full((2, 1), -1.0)
+    density = ppo.log_density(mean, log_std, jnp.array([[1.5], [0.5]]))
     np.testing.assert_allclose(density, [1.0 - 0.5 * math.e**2, 1.0], rtol=1e-4)
-    np.testing.assert_allclose(entropy, -1.0, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +90,23 @@ def test_the_bonus_is_for_entropy():
     judged = ppo.Judged(rows, before, jnp.array([2.0]), jnp.zeros(1))
     found = ppo.policy_loss((actor.weights, actor.biases), UNITS, judged, 0.2, 0.5)
     assert float(found) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_a_mean_where_the_tanh_is_flat_is_drawn_back():
+    actor = unsure(-5.0, 0.0)
+    judged = ppo.Judged(steps(1), jnp.full((1, 1), -5.0), jnp.zeros(1), jnp.zeros(1))
+    loss, slope = jax.value_and_grad(ppo.policy_loss)(
+        (actor.weights, actor.biases), UNITS, judged, 0.2, 0.0
+    )
+    assert float(loss) == pytest.approx(4.0)  # two beyond three
+    assert float(slope[1][-1][0]) == pytest.approx(-4.0)
+
+
+def test_no_ratio_is_too_large_to_learn_from():
+    actor, far = unsure(0.0, -5.0 + 1e-3), jnp.full((1, 1), 3.0)
+    judged = ppo.Judged(steps(1), far, jnp.array([-1e6]), jnp.array([-1.0]))
+    slopes = jax.grad(ppo.policy_loss)((actor.weights, actor.biases), UNITS, judged, 0.2, 0.0)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
 
 
 @pytest.mark.parametrize(("change", "factor"), [(0.05, 1 / 1.5), (0.005, 1.5), (0.02, 1.0)])

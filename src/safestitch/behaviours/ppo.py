@@ -9,6 +9,7 @@ few times and then forgotten. Policy and values are told a multiplier lambda >= 
     weighed      A       = (A^R - lambda * A^C) / (1 + lambda), normalised among steps of similar
                            lambda: where the cost is heavy and avoided, the reward is all there is
     policy       minimises  -min(ratio * A, clip(ratio, 1 - clip, 1 + clip) * A) - bonus * entropy
+                            + |what of the mean is beyond FLAT|^2
                  ratio   = pi(a|s, lambda) / pi_old(a|s, lambda)
     values       minimise  |V^X(s, lambda) - (A^X + V_old^X(s, lambda))|^2
     rate         of the policy: smaller after KL(pi_old | pi) > 2 kl, larger after < kl / 2
@@ -66,6 +67,12 @@ RATES = (1e-5, 2e-3)
 FIRST_RATE = 3e-4
 FIRST_LOG_STD = 0.3
 """Before the squashing of the actor: a standard deviation of 0.6, which covers the range."""
+FLAT = 3.0
+"""Where the tanh is flat: a mean beyond it would change no action, and ratios without bound."""
+FAR = 10.0
+"""A change of a log density beyond this is taken as this: its exponential stays finite."""
+GRADIENT = 1.0
+"""Largest norm of the policy's gradient."""
 LIMIT = 1.0 - 1e-6
 """Of actions, before the tanh is undone."""
 BANDS = 8
@@ -153,12 +160,11 @@ def normalised(
 
 
 def log_density(
-    actor: Actor, batch: Batch, before: Float[Array, "b a"]
-) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
-    """Log density of actions before the tanh, whose own part cancels in ratios; and entropy."""
-    mean, log_std = distribution(actor, batch.obs, batch.lam)
+    mean: Float[Array, "b a"], log_std: Float[Array, "b a"], before: Float[Array, "b a"]
+) -> Float[Array, " b"]:
+    """Log density of actions before the tanh, whose own part cancels in ratios, as constants do."""
     apart = (before - mean) * jnp.exp(-log_std)
-    return (-0.5 * jnp.square(apart) - log_std).sum(-1), log_std.sum(-1)
+    return (-0.5 * jnp.square(apart) - log_std).sum(-1)
 
 
 def policy_loss(
@@ -167,10 +173,12 @@ def policy_loss(
     """The clipped surrogate."""
     weights, biases = policy
     actor = Actor(weights, biases, units.obs_mean, units.obs_scale)
-    density, entropy = log_density(actor, steps.batch, steps.before)
-    ratio = jnp.exp(density - steps.density)
+    mean, log_std = distribution(actor, steps.batch.obs, steps.batch.lam)
+    change = log_density(mean, log_std, steps.before) - steps.density
+    ratio = jnp.exp(jnp.clip(change, -FAR, FAR))
     kept = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
-    return -(jnp.minimum(ratio * steps.better, kept * steps.better) + bonus * entropy).mean()
+    gain = jnp.minimum(ratio * steps.better, kept * steps.better) + bonus * log_std.sum(-1)
+    return (jnp.square(jax.nn.relu(jnp.abs(mean) - FLAT)).sum(-1) - gain).mean()
 
 
 def value_loss(
@@ -197,8 +205,12 @@ def state_inputs(
 
 
 def policy_optimiser() -> optax.GradientTransformationExtraArgs:
-    """Adam whose learning rate is part of its state."""
-    return optax.inject_hyperparams(optax.adam)(learning_rate=FIRST_RATE)
+    """Adam behind a clip of the gradient; its learning rate is part of its state."""
+
+    def clipped(learning_rate):
+        return optax.chain(optax.clip_by_global_norm(GRADIENT), optax.adam(learning_rate))
+
+    return optax.inject_hyperparams(clipped)(learning_rate=FIRST_RATE)
 
 
 def policy_rate(learner: Learner) -> float:
@@ -229,7 +241,7 @@ def learning(config: Config, rows: int) -> Callable:
     def program(learner: Learner, batch: Batch, actor: Actor, units: Units):
         better, target = judged(config, learner, batch, units)
         before = jnp.arctanh(jnp.clip(batch.action, -LIMIT, LIMIT))
-        old, _ = log_density(actor, batch, before)
+        old = log_density(*distribution(actor, batch.obs, batch.lam), before)
         steps = Judged(batch, before, old, better)
         inputs = state_inputs(actor_of(learner, units), batch.obs, batch.lam)
 
@@ -247,8 +259,9 @@ def learning(config: Config, rows: int) -> Callable:
             key, draw = jax.random.split(learner.key)
             order = jax.random.permutation(draw, rows)[: rows // size * size]
             learner, losses = jax.lax.scan(step, learner._replace(key=key), order.reshape(-1, size))
-            new, _ = log_density(actor_of(learner, units), batch, before)
-            change = jnp.expm1(new - old) - (new - old)  # its mean is the divergence, never < 0
+            new = log_density(*distribution(actor_of(learner, units), batch.obs, batch.lam), before)
+            far = jnp.clip(new - old, -FAR, FAR)
+            change = jnp.expm1(far) - far  # its mean is the divergence, never < 0
             state = learner.policy.opt_state
             rate = adapted(state.hyperparams["learning_rate"], change.mean(), config.kl)
             state = state._replace(hyperparams={**state.hyperparams, "learning_rate": rate})
