@@ -43,11 +43,11 @@ class Config(Preferences):
     actor_width: int = 128
     trace: float = 0.95
     """How far advantages look ahead: 0 one step, 1 to the end."""
-    rollout: int = 256
+    rollout: int = 64
     """Steps of each lane in a chunk."""
     epochs: int = 6
     """Times a chunk is gone over."""
-    batch: int = 1024
+    batch: int = 512
     clip: float = 0.2
     kl: float = 0.01
     """Change of the policy in a chunk that its learning rate is adapted to, in nats."""
