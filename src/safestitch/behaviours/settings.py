@@ -34,13 +34,19 @@ BANDS = (0.0, 0.1, 1.0, 10.0)
 MOMENTS = (0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.7, 0.85, 1.0)
 """Shares of training at which snapshots are taken: skill rises fastest at first."""
 
+RUNNING = ppo.Config(gamma=0.995, zero_share=0.3, lambda_high=5.0)
+"""Robots that pay for speed: standing still costs nothing and is a trap. Many episodes without cost
+teach to run; lambda then changes often in mid-episode, so that heavy ones learn to slow down."""
 FAMILIES: dict[str, tuple[Preferences, Schedule]] = {
     "": (sac.Config(), Schedule()),
     "AntRun": (sac.Config(), Schedule(steps=1_000_000)),
     "AntCircle": (sac.Config(), Schedule(steps=1_000_000)),
-    "Circle1": (ppo.Config(), Schedule(steps=4_000_000)),
-    "Circle2": (ppo.Config(), Schedule(steps=4_000_000)),
-    "Velocity": (ppo.Config(gamma=0.995), Schedule(steps=5_000_000)),
+    "CarCircle": (sac.Config(lambda_high=4.0), Schedule(steps=1_000_000)),
+    "DroneCircle": (sac.Config(lambda_high=8.0), Schedule(steps=1_800_000)),
+    "DroneRun": (sac.Config(), Schedule(steps=900_000)),
+    "Circle1": (ppo.Config(lambda_high=10.0), Schedule(steps=2_500_000, switches=3.0)),
+    "Circle2": (ppo.Config(lambda_high=10.0), Schedule(steps=2_500_000, switches=3.0)),
+    "Velocity": (RUNNING, Schedule(steps=4_000_000, switches=5.0)),
     "HalfCheetahVelocity": (sac.Config(), Schedule(steps=500_000)),
     "Walker2dVelocity": (sac.Config(), Schedule(steps=500_000)),
     "SwimmerVelocity": (ppo.Config(gamma=0.999), Schedule(steps=5_000_000)),
