@@ -5,8 +5,8 @@
 
 training        steps per second of a real training, after its random beginning
 simulating      steps per second of the same pool with random actions, nothing learned
-updates         updates of the critics per second, nothing simulated
-share           of the machine's matrix rate (256 x W @ W x W, float32) that the updates reach,
+learning        steps per second that are learned from, nothing simulated
+share           of the machine's matrix rate (256 x W @ W x W, float32) that learning reaches,
                 counting the products of all layers, forward and backward, and nothing else
 learning, simulating (of training)   the time each would take alone by the time of the training;
                 together above 1 they overlap
@@ -18,14 +18,17 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from _results import finish, show
 
-from safestitch.behaviours import replay, sac
+from safestitch.behaviours import ppo, replay, sac
 from safestitch.behaviours.collecting import LAPS, Collector
+from safestitch.behaviours.methods import METHODS, name_of
+from safestitch.behaviours.preferences import Preferences
 from safestitch.behaviours.settings import Schedule, settings_of
 from safestitch.behaviours.training import Training, create, train
 from safestitch.catalog import get_entry
@@ -35,6 +38,8 @@ from safestitch.sims.pool import Pool, Source
 
 TASKS = ["BallRun", "AntRun", "CarCircle", "PointCircle1", "HalfCheetahVelocity", "AntVelocity"]
 PRODUCTS = 200
+WIDTH = 128
+"""Of the critics."""
 
 
 def matrix_rate(width: int) -> float:
@@ -55,37 +60,40 @@ def matrix_rate(width: int) -> float:
     return max(rates)
 
 
-def flop(config: sac.Config, spec: Spec) -> float:
-    """Of one update of the critics and its share of one of the policy."""
+def flop(config: Any, spec: Spec, schedule: Schedule) -> float:
+    """Of what is learned from one step."""
 
     def weights(i: int, width: int, o: int) -> int:
         return width * (i + width + o)
 
     actor = weights(spec.obs_dim + 2, config.actor_width, 2 * spec.act_dim)
+    if name_of(config) == "ppo":
+        values = weights(spec.obs_dim + 2, config.width, ppo.CURRENCIES)
+        once = 2 * actor + 4 * values  # old densities; values before and after
+        return once + config.epochs * (6 + 2) * actor + config.epochs * 6 * values
     critic = weights(spec.obs_dim + spec.act_dim + 2, config.width, sac.CURRENCIES)
     critics = 2 * actor + 2 * (2 + 6) * critic  # target: forward; loss: forward, back, gradients
     policy = 6 * actor + 2 * (2 + 2) * critic  # critics: forward and back to the action
-    return config.batch * (critics + policy / config.delay)
+    return schedule.updates * config.batch * (critics + policy / config.delay)
 
 
-def update_rate(config: sac.Config, spec: Spec, schedule: Schedule) -> float:
-    """Updates per second of the program that training calls."""
-    updates = max(1, round(schedule.lanes * schedule.updates / config.delay)) * config.delay
-    program = replay.learning(config, spec, updates)
-    random = np.random.default_rng(0)
-    held = 100 * schedule.lanes
-    ring = replay.empty(spec, held)
-    rows = random.standard_normal((schedule.lanes, replay.row_size(spec))).astype(np.float32)
-    for _ in range(100):
-        ring = replay.storing()(ring, rows)
+def learning_rate(config: Any, spec: Spec, schedule: Schedule) -> float:
+    """Steps per second of the program that training calls."""
+    method = METHODS[name_of(config)]
+    learn, chunk = method.learning(config, spec, schedule), method.chunk(config, schedule)
+    rows = np.random.default_rng(0).standard_normal((chunk, replay.row_size(spec)), np.float32)
     units = sac.Units(jnp.zeros(spec.obs_dim), jnp.ones(spec.obs_dim), jnp.ones(()))
-    learner = sac.init(config, spec, jax.random.key(0))
+    state = method.begin(config, spec, schedule, jax.random.key(0))
+    actor = jax.tree.map(jnp.copy, method.actor_of(state, units))
+    if method.remember:
+        for _ in range(100):
+            state = method.remember(state, rows)
     seconds = []
-    for _ in range(30):
+    for _ in range(max(4, 2_000 // chunk)):
         begin = time.perf_counter()
-        learner, ring, _, losses = program(learner, ring, rows, units)
+        state, actor, losses = learn(state, rows, actor, units)
         losses.block_until_ready()
-        seconds.append((time.perf_counter() - begin) / updates)
+        seconds.append((time.perf_counter() - begin) / chunk)
     return 1.0 / statistics.median(seconds[2:])
 
 
@@ -97,18 +105,18 @@ def simulating_rate(spec: Spec, schedule: Schedule, steps: int) -> float:
         count, begin = 0, 0.0
         while count < steps:
             for group in range(2):
-                count += len(collector.receive(group))
+                count += len(collector.receive(group)[0])
                 collector.send(group, None)
                 begin = begin or time.perf_counter()
         return count / (time.perf_counter() - begin)
 
 
-def training_rate(spec: Spec, config: sac.Config, schedule: Schedule) -> float:
+def training_rate(spec: Spec, config: Preferences, schedule: Schedule) -> float:
     """Steps per second between the first marks and the end: starting and compiling left out."""
     marks: list[tuple[float, int]] = []
     with tempfile.TemporaryDirectory() as place:
         out = Path(place)
-        create(out, Training(spec, None, 0, config, schedule, versions()))
+        create(out, Training(spec, None, 0, config, schedule, versions(), name_of(config)))
         train(out, progress=lambda step, *_: marks.append((time.perf_counter(), step)))
     (begin, first), (end, last) = marks[1], marks[-1]
     return (last - first) / (end - begin)
@@ -117,20 +125,23 @@ def training_rate(spec: Spec, config: sac.Config, schedule: Schedule) -> float:
 def measured(task: str, steps: int) -> dict:
     config, schedule = settings_of(task)
     spec = get_entry(task).spec
+    if name_of(config) == "ppo":
+        steps *= 5
     changes = {"steps": steps + 10_000, "warmup": 2_000, "capacity": 100_000, "measured": 1}
     schedule = dataclasses.replace(schedule, **changes)
-    updating, simulating = (
-        update_rate(config, spec, schedule),
+    learning, simulating = (
+        learning_rate(config, spec, schedule),
         simulating_rate(spec, schedule, steps),
     )
     training = training_rate(spec, config, schedule)
     return {
         "task": task,
+        "learner": name_of(config),
         "training": training,
         "simulating": simulating,
-        "updates": updating,
-        "share": flop(config, spec) * updating / matrix_rate(config.width),
-        "learning (of training)": training * schedule.updates / updating,
+        "learning": learning,
+        "share": flop(config, spec, schedule) * learning / matrix_rate(WIDTH),
+        "learning (of training)": training / learning,
         "simulating (of training)": training / simulating,
     }
 

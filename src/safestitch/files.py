@@ -1,7 +1,9 @@
 """Files: never half written, whatever kills the writer; never links to somewhere else."""
 
 import contextlib
+import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from safestitch.records import DataError, SafestitchError
@@ -24,6 +26,23 @@ def write_atomic(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise write_error(path, error) from None
+
+
+@contextlib.contextmanager
+def held(directory: Path, taken: str) -> Iterator[None]:
+    """Hold a directory for writing; the system frees it when the process ends, however it ends.
+
+    Raises:
+        SafestitchError: `taken`, if another process holds it.
+        OSError: if the disk refuses.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / ".lock", "a+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SafestitchError(taken) from None
+        yield
 
 
 def write_error(path: Path, error: Exception) -> SafestitchError:

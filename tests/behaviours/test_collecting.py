@@ -33,7 +33,9 @@ def collect(name: str, rounds: int, switch: float = 0.0, actor=None):
         rows = []
         for _ in range(rounds):
             for group in (0, 1):
-                rows.append(collector.receive(group))
+                came, lanes = collector.receive(group)
+                assert len(came) == len(lanes)
+                rows.append(came)
                 collector.send(group, actor)
     return unpack(SPEC, np.concatenate(rows)), collector.episodes
 
@@ -84,7 +86,7 @@ def test_lanes_that_have_played_all_episodes_begin_anew(monkeypatch):
         count = 0
         for _ in range(60):
             for group in (0, 1):
-                count += len(collector.receive(group))
+                count += len(collector.receive(group)[0])
                 collector.send(group, None)
     assert count > 4 * 40
 

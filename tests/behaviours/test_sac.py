@@ -9,6 +9,7 @@ import pytest
 
 from safestitch.behaviours import sac
 from safestitch.behaviours.actor import Actor, preference
+from safestitch.behaviours.preferences import draw_lambda
 from safestitch.records import Spec
 
 SPEC = Spec("Own", obs_dim=3, act_dim=2, horizon=10, cost_range=5.0)
@@ -121,11 +122,11 @@ def test_the_errors_of_both_critics_in_all_currencies_are_summed():
 
 
 def test_lambdas_are_zero_or_log_uniform():
-    found = sac.draw_lambda(CONFIG, jnp.array([0.0, 0.0999, 0.1, 0.55, 1.0]))
+    found = draw_lambda(CONFIG, jnp.array([0.0, 0.0999, 0.1, 0.55, 1.0]))
     np.testing.assert_allclose(found, [0.0, 0.0, 0.1, 3.0**0.5, 30.0], rtol=1e-4)
     uniform = np.linspace(0, 0.999, 50).astype(np.float32)
-    on_host = sac.draw_lambda(CONFIG, uniform)
-    np.testing.assert_allclose(on_host, sac.draw_lambda(CONFIG, jnp.asarray(uniform)), rtol=1e-5)
+    on_host = draw_lambda(CONFIG, uniform)
+    np.testing.assert_allclose(on_host, draw_lambda(CONFIG, jnp.asarray(uniform)), rtol=1e-5)
 
 
 def test_half_of_a_batch_keeps_its_lambdas():

@@ -23,18 +23,12 @@ SMALL = "--width 32 --actor-width 16 --batch 64 --lanes 16 --warmup 500 --capaci
 FAST = "--updates 1 --rate 3e-3 --actor-rate 2e-3 --polyak 0.02 --entropy -2"
 
 
-def words(steps: int, *more: str) -> list[str]:
+ON_POLICY = "--learner ppo --width 16 --actor-width 16 --lanes 16 --rollout 12 --batch 64 --gamma 0"
+
+
+def words(steps: int, *more: str, settings: str = f"{SMALL} {FAST}") -> list[str]:
     named = ["hall", "--env", "hallways:hallway", "--horizon", "12", "--workers", "1"]
-    return [
-        "behaviours",
-        "train",
-        *named,
-        "--steps",
-        str(steps),
-        *SMALL.split(),
-        *FAST.split(),
-        *more,
-    ]
+    return ["behaviours", "train", *named, "--steps", str(steps), *settings.split(), *more]
 
 
 @pytest.fixture
@@ -68,6 +62,18 @@ def test_every_trade_off_is_learned(capsys):
     assert rows[0].startswith("step,seed,") and len(rows) >= 2
 
 
+@pytest.mark.usefixtures("hallways")
+def test_the_other_learner_finds_them_too():
+    assert run(*words(20_000, settings=ON_POLICY)) == 0
+    out = Path("runs/behaviours/hall-0")
+    assert training.read(out).learner == "ppo"
+    last = snapshots.load(out / training.RESULT).moments[-1]
+    by_lambda = dict(zip(last.lambdas, zip(last.rewards, last.costs, strict=True), strict=True))
+    assert by_lambda[0.0][0] > 20.0  # of 24
+    assert by_lambda[10.0][0] > 4.0  # of 12
+    assert by_lambda[10.0][1] == by_lambda[30.0][1] == 0.0
+
+
 def test_a_killed_training_goes_on_and_keeps_its_snapshots(tmp_path):
     out = tmp_path / "run"
     command = [sys.executable, "-m", "safestitch", *words(8000, "--out", str(out))]
@@ -93,13 +99,15 @@ def test_a_killed_training_goes_on_and_keeps_its_snapshots(tmp_path):
 def test_stopped_and_lengthened(monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(Stop, "__enter__", asked)
-        assert run(*words(3000)) == 130
+        assert run(*words(3000, settings=ON_POLICY)) == 130
     assert "--resume" in capsys.readouterr().out
-    assert run(*words(600, "--resume")) == 0  # fewer steps than the run has: it is finished
+    assert (
+        run(*words(600, "--resume", settings=ON_POLICY)) == 0
+    )  # fewer steps than the run has: it is finished
     out = Path("runs/behaviours/hall-0")
     assert training.read(out).schedule.steps == 3000
     first = {path.name for path in training.taken(out)}
-    assert run(*words(3600, "--resume")) == 0
+    assert run(*words(3600, "--resume", settings=ON_POLICY)) == 0
     assert first < {path.name for path in training.taken(out)}
     found = snapshots.load(out / training.RESULT)
     assert [m.step for m in found.moments[-3:]] == [3000, 3060, 3600]  # none for what is past

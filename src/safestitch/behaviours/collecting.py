@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from safestitch.behaviours import actor as acting
 from safestitch.behaviours.actor import Actor
@@ -55,8 +55,8 @@ class Collector:
         self.pool.begin(self.random.integers(0, SEEDS, (self.pool.shape.lanes, LAPS)))
         self.playing[:] = False
 
-    def receive(self, group: int) -> Float[np.ndarray, "n _"]:
-        """Rows of the transitions that the last actions of a group brought."""
+    def receive(self, group: int) -> tuple[Float[np.ndarray, "n _"], Int[np.ndarray, " n"]]:
+        """Rows of the transitions that the last actions of a group brought, and their lanes."""
         outcome = self.pool.receive(group)
         lanes, flags = outcome.lanes, outcome.flags
         ended = (flags & (TERMINATED | TRUNCATED)) > 0
@@ -69,7 +69,7 @@ class Collector:
         self._renew(lanes, (flags & BEGUN) > 0)
         self.obs[lanes] = outcome.observations
         self.playing[lanes] = (flags & IDLE) == 0
-        return rows
+        return rows, lanes[stepped]
 
     def _rows(self, outcome: Outcome, ended: np.ndarray) -> Float[np.ndarray, "n _"]:
         lanes = outcome.lanes

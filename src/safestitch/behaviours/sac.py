@@ -24,37 +24,34 @@ kind.
 """
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Key, PyTree
 
 from safestitch.behaviours.actor import (
     PREFERENCES,
     Actor,
-    AnyArray,
     distribution,
     init_actor,
     init_layers,
     normalise,
     preference,
 )
+from safestitch.behaviours.preferences import Preferences, draw_lambda
 from safestitch.learn import Trained, descend, start_training
 from safestitch.records import Spec
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Preferences):
     """Settings of the learner."""
 
     width: int = 128
     """Of the critics' two hidden layers."""
     actor_width: int = 128
-    gamma: float = 0.99
     rate: float = 1e-3
     """Learning rate of the critics."""
     actor_rate: float = 5e-4
@@ -65,12 +62,6 @@ class Config:
     """Updates of the critics for each of the actor."""
     entropy: float = -1.0
     """Target entropy per action dimension, in nats."""
-    zero_share: float = 0.1
-    """Share of lambdas that are 0; the others are log-uniform between the next two."""
-    lambda_low: float = 0.1
-    lambda_high: float = 30.0
-    """Costs in typical good steps. Above 10 or so the share of the reward is too small to learn
-    from, and zero cost is reached well before."""
 
     @property
     def scale(self) -> float:
@@ -124,7 +115,7 @@ def init(config: Config, spec: Spec, key: Key[Array, ""]) -> Learner:
     actor_key, *critic_keys, key = jax.random.split(key, 4)
     actor = init_actor(spec, config.actor_width, actor_key)
     sizes = (spec.obs_dim + spec.act_dim + PREFERENCES, config.width, config.width, CURRENCIES)
-    critics = tuple(_init_critic(sizes, k) for k in critic_keys)
+    critics = tuple(init_critic(sizes, k) for k in critic_keys)
     temperature = jnp.zeros(TEMPERATURE).at[0].set(jnp.log(0.2 * config.scale))
     policy_optimiser, critic_optimiser = optimisers(config)
     return Learner(
@@ -135,7 +126,8 @@ def init(config: Config, spec: Spec, key: Key[Array, ""]) -> Learner:
     )
 
 
-def _init_critic(sizes: tuple[int, ...], key: Key[Array, ""]) -> Critic:
+def init_critic(sizes: tuple[int, ...], key: Key[Array, ""]) -> Critic:
+    """A fresh one."""
     weights, biases = init_layers(sizes, key)
     return Critic(tuple(w.T for w in weights), biases)
 
@@ -143,14 +135,6 @@ def _init_critic(sizes: tuple[int, ...], key: Key[Array, ""]) -> Critic:
 def optimisers(config: Config) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
     """Of policy and critics."""
     return optax.adam(config.actor_rate), optax.adam(config.rate)
-
-
-def draw_lambda(config: Config, uniform: Float[AnyArray, "*b"]) -> Float[AnyArray, "*b"]:
-    """Lambdas from uniform numbers in [0, 1): some 0, the others log-uniform. NumPy's or JAX's."""
-    xp = np if isinstance(uniform, np.ndarray) else jnp
-    share = (uniform - config.zero_share) / (1.0 - config.zero_share)
-    low, high = math.log(config.lambda_low), math.log(config.lambda_high)
-    return xp.where(share < 0, 0.0, xp.exp(low + share * (high - low)))
 
 
 # --- equations --------------------------------------------------------------------------------
@@ -172,7 +156,7 @@ def drawn(
     return jnp.tanh(before), (normal - squash).sum(-1)
 
 
-def q_values(critic: Critic, inputs: Float[Array, "i b"]) -> Float[Array, "3 b"]:
+def q_values(critic: Critic, inputs: Float[Array, "i b"]) -> Float[Array, "currencies b"]:
     """Layer normalisation keeps large learning rates stable and unseen actions modest."""
     x = inputs
     for weight, bias in zip(critic.weights[:-1], critic.biases[:-1], strict=True):

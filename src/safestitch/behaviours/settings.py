@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from safestitch.behaviours.sac import Config
+from safestitch.behaviours import ppo, sac
+from safestitch.behaviours.preferences import Preferences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,11 +15,11 @@ class Schedule:
     lanes: int = 64
     """Episodes under way at once."""
     updates: float = 0.25
-    """Updates of the critics per step of the environment."""
+    """Of a soft actor-critic: updates of the critics per step of the environment."""
     warmup: int = 5_000
     """Steps of random actions before learning begins."""
     capacity: int = 1_000_000
-    """Transitions that are remembered."""
+    """Of a soft actor-critic: transitions that are remembered."""
     switches: float = 0.5
     """Changes of lambda within an episode of full length, on average."""
     measured: int = 2
@@ -33,20 +34,27 @@ BANDS = (0.0, 0.1, 1.0, 10.0)
 MOMENTS = (0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.7, 0.85, 1.0)
 """Shares of training at which snapshots are taken: skill rises fastest at first."""
 
-FAMILIES: dict[str, tuple[dict, dict]] = {
-    "Run": ({}, {}),
-    "Circle": ({}, {}),
-    "AntRun": ({}, {"steps": 1_000_000}),
-    "AntCircle": ({}, {"steps": 1_000_000}),
-    "Circle1": ({}, {"steps": 500_000}),
-    "Circle2": ({}, {"steps": 500_000}),
-    "Velocity": ({}, {"steps": 1_000_000}),
-    "SwimmerVelocity": ({"gamma": 0.999}, {"steps": 500_000}),
+RUNNING = ppo.Config(gamma=0.995, zero_share=0.3, lambda_high=5.0)
+"""Robots that pay for speed: standing still costs nothing and is a trap. Many episodes without cost
+teach to run; lambda then changes often in mid-episode, so that heavy ones learn to slow down."""
+FAMILIES: dict[str, tuple[Preferences, Schedule]] = {
+    "": (sac.Config(), Schedule()),
+    "AntRun": (sac.Config(), Schedule(steps=1_000_000)),
+    "AntCircle": (sac.Config(), Schedule(steps=1_000_000)),
+    "CarCircle": (sac.Config(lambda_high=4.0), Schedule(steps=1_000_000)),
+    "DroneCircle": (sac.Config(lambda_high=8.0), Schedule(steps=1_800_000)),
+    "DroneRun": (sac.Config(), Schedule(steps=900_000)),
+    "Circle1": (ppo.Config(lambda_high=10.0), Schedule(steps=2_500_000, switches=3.0)),
+    "Circle2": (ppo.Config(lambda_high=10.0), Schedule(steps=2_500_000, switches=3.0)),
+    "Velocity": (RUNNING, Schedule(steps=4_000_000, switches=5.0)),
+    "HalfCheetahVelocity": (sac.Config(), Schedule(steps=500_000)),
+    "Walker2dVelocity": (sac.Config(), Schedule(steps=500_000)),
+    "SwimmerVelocity": (ppo.Config(gamma=0.999), Schedule(steps=5_000_000)),
 }
-"""Ending of a task's name -> what differs from the defaults: of the learner, of the schedule."""
+"""Ending of a task's name -> what it is learned with."""
 
 
-def learned_lambdas(config: Config) -> tuple[float, ...]:
+def learned_lambdas(config: Preferences) -> tuple[float, ...]:
     """Those of LAMBDAS that training draws from."""
     low, high = config.lambda_low, config.lambda_high
     return tuple(lam for lam in LAMBDAS if lam == 0 or low <= lam <= high)
@@ -57,8 +65,6 @@ def band_of(lam: float) -> int:
     return sum(lam > end for end in BANDS)
 
 
-def settings_of(task: str) -> tuple[Config, Schedule]:
-    """Settings of a task: those of the longest ending that fits its name, or the defaults."""
-    fitting = [ending for ending in FAMILIES if task.endswith(ending)]
-    learner, schedule = FAMILIES[max(fitting, key=len)] if fitting else ({}, {})
-    return Config(**learner), Schedule(**schedule)
+def settings_of(task: str) -> tuple[Preferences, Schedule]:
+    """Settings of a task: those of the longest ending that fits its name."""
+    return FAMILIES[max((e for e in FAMILIES if task.endswith(e)), key=len)]

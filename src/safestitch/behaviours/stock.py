@@ -7,7 +7,6 @@ Beside `made.hdf5` stands the directory `made.hdf5.making` until the file is com
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ from jaxtyping import Float, Int
 
 from safestitch.data.staging import TERMINATED, TRUNCATED, row_layout
 from safestitch.episodes import Episodes
-from safestitch.files import write_atomic
+from safestitch.files import held, write_atomic
 from safestitch.records import SafestitchError, Spec
 
 CERTAIN_SECONDS = 2.0
@@ -68,15 +67,8 @@ class Stock:
             SafestitchError: if another process makes the same file, or the disk refuses.
         """
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            with open(self.directory / ".lock", "a+") as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise SafestitchError(
-                        f"{self.out} is being made by another process: wait for it, or choose "
-                        "another --out"
-                    ) from None
+            taken = f"{self.out} is being made by another process"
+            with held(self.directory, f"{taken}: wait for it, or choose another --out"):
                 self._recall(order)
                 with (
                     open(self.rows_file, "ab") as self._rows_handle,

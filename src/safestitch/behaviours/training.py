@@ -20,12 +20,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from safestitch import runs
-from safestitch.behaviours import replay as replaying
 from safestitch.behaviours import sac, snapshots
 from safestitch.behaviours.collecting import LAPS, Collector, Episode, measure
+from safestitch.behaviours.methods import METHODS
+from safestitch.behaviours.preferences import Preferences, draw_lambda
 from safestitch.behaviours.settings import BANDS, MOMENTS, Schedule, band_of, learned_lambdas
 from safestitch.behaviours.snapshots import Behaviours, Moment, behaviours_of
 from safestitch.catalog import catalog
@@ -53,9 +54,11 @@ class Training:
     own: str | None
     """Name of the user's environment; none for a task of the catalog."""
     seed: int
-    config: sac.Config
+    config: Preferences
+    """Of the learner it names."""
     schedule: Schedule
     versions: dict[str, str]
+    learner: str = "sac"
     kind: str = "behaviours"
     format: int = 1
 
@@ -87,7 +90,8 @@ def read(out: Path) -> Training:
     if not isinstance(fields, dict) or fields.get("kind") != "behaviours":
         raise RunError(f"{out} holds no training of behaviours")
     try:
-        parts = {"spec": Spec, "config": sac.Config, "schedule": Schedule}
+        learner = METHODS[fields.get("learner", "sac")]
+        parts = {"spec": Spec, "config": learner.config, "schedule": Schedule}
         made = {name: kind(**fields[name]) for name, kind in parts.items()}
         return Training(**{**fields, **made})
     except (KeyError, TypeError) as error:
@@ -141,21 +145,21 @@ class _Session:
     def __init__(self, training: Training, out: Path):
         self.training, self.out = training, out
         spec, config, schedule = training.spec, training.config, training.schedule
-        self.chunk = schedule.lanes
-        """Transitions that enter the program at once."""
-        rounds = max(1, round(self.chunk * schedule.updates / config.delay))
-        self.learn = replaying.learning(config, spec, rounds * config.delay)
-        capacity = math.ceil(schedule.capacity / self.chunk) * self.chunk
-        self.learner = sac.init(config, spec, jax.random.key(training.seed))
-        self.replay = replaying.empty(spec, capacity)
+        self.method = METHODS[training.learner]
+        self.chunk = self.method.chunk(config, schedule)
+        self.learn = self.method.learning(config, spec, schedule)
+        self.state = self.method.begin(config, spec, schedule, jax.random.key(training.seed))
         self.observed = Observed(spec.obs_dim)
         self.unit = self.typical = reward_unit(spec)
         self.step, self.seconds = 0, 0.0
-        self.actors: deque = deque([None, None], maxlen=2)
-        """The newest, which may still be computed, and the one before, which is acted with."""
+        self.actors: deque = deque([None], maxlen=1 + self.method.lag)
+        """The newest, which may still be computed; the oldest is acted with."""
         self.losses = jnp.full(2, jnp.nan)
         self.recent = {band: deque(maxlen=RECENT) for band in range(len(BANDS) + 1)}
-        self.waiting: list[np.ndarray] = []
+        self.waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        """Rows that are not learned from yet, and their lanes."""
+        if self.method.remember is None:
+            self._act_anew()
         if (out / runs.CHECKPOINT).exists():
             self._load()
         self.saved = self.begun = time.monotonic()
@@ -166,7 +170,7 @@ class _Session:
     ) -> None:
         """Collect and learn until the end, or until asked to stop."""
         training, schedule, config = self.training, self.training.schedule, self.training.config
-        draw = functools.partial(sac.draw_lambda, config)
+        draw = functools.partial(draw_lambda, config)
         switch = schedule.switches / training.spec.horizon
         seed = [training.seed, self.step]
         collector = Collector(pool, draw, config.gamma, switch, seed)
@@ -175,9 +179,9 @@ class _Session:
         logged = time.monotonic(), self.step
         while self.step < schedule.steps and not stop.asked:
             for group in range(len(pool.groups)):
-                rows = collector.receive(group)
+                came = collector.receive(group)
                 collector.send(group, self.actors[0])
-                self._take(rows)
+                self._take(*came)
             while due and self.step >= due[0]:
                 self._snapshot(measuring, due.popleft())
             if self.step - logged[1] >= LOG_STEPS or self.step >= schedule.steps:
@@ -186,24 +190,22 @@ class _Session:
             if time.monotonic() - self.saved > schedule.checkpoint_seconds:
                 self.save()
 
-    def _take(self, rows: Float[np.ndarray, "n _"]) -> None:
-        """Transitions: remember them and learn, a chunk at a time."""
+    def _take(self, rows: Float[np.ndarray, "n _"], lanes: Int[np.ndarray, " n"]) -> None:
+        """Transitions: remember them and learn, a chunk at a time, lane by lane."""
         self.step += len(rows)
         self.observed.add(rows[:, : self.training.spec.obs_dim])
         if self.training.own:
             self._weigh_rewards(rows[:, self.training.spec.obs_dim + self.training.spec.act_dim])
-        self.waiting.append(rows)
-        if sum(map(len, self.waiting)) < self.chunk:
+        self.waiting.append((rows, lanes))
+        if sum(len(lanes) for _, lanes in self.waiting) < self.chunk:
             return
-        together = np.concatenate(self.waiting)
-        now, self.waiting = together[: self.chunk], [together[self.chunk :]]
-        if self.step <= self.training.schedule.warmup:
-            self.replay = replaying.storing()(self.replay, now)
+        rows, lanes = (np.concatenate(parts) for parts in zip(*self.waiting, strict=True))
+        self.waiting = [(rows[self.chunk :], lanes[self.chunk :])]
+        now = rows[: self.chunk][np.argsort(lanes[: self.chunk], kind="stable")]
+        if self.method.remember and self.step <= self.training.schedule.warmup:
+            self.state = self.method.remember(self.state, now)
             return
-        units = self.units()
-        self.learner, self.replay, actor, self.losses = self.learn(
-            self.learner, self.replay, now, units
-        )
+        self.state, actor, self.losses = self.learn(self.state, now, self.actors[0], self.units())
         self.actors.append(actor)
 
     def _weigh_rewards(self, rewards: Float[np.ndarray, " n"]) -> None:
@@ -228,7 +230,7 @@ class _Session:
         if self._path(step).exists():  # taken before a kill, after the last checkpoint
             return
         training = self.training
-        actor = sac.actor_of(self.learner, self.units())
+        actor = self.method.actor_of(self.state, self.units())
         kept = behaviours_of(training.spec, [actor], [Moment(training.seed, step, (), (), ())])[0]
         episodes, lambdas = training.schedule.measured, learned_lambdas(training.config)
         rewards, costs = measure(pool, kept, lambdas, episodes, training.seed)
@@ -246,18 +248,22 @@ class _Session:
         self.saved = time.monotonic()
 
     def _tree(self) -> tuple:
-        plain = self.learner._replace(key=jax.random.key_data(self.learner.key))
-        return plain, self.replay
+        learner, *rest = self.state
+        return learner._replace(key=jax.random.key_data(learner.key)), *rest
 
     def _load(self) -> None:
-        (learner, self.replay), facts = runs.load_tree(self.out / runs.CHECKPOINT, self._tree())
-        self.learner = learner._replace(key=jax.random.wrap_key_data(learner.key))
+        (learner, *rest), facts = runs.load_tree(self.out / runs.CHECKPOINT, self._tree())
+        self.state = learner._replace(key=jax.random.wrap_key_data(learner.key)), *rest
         self.step, self.seconds = facts["step"], facts["seconds"]
         self.unit = self.typical = facts["unit"]
         self.observed = Observed(self.training.spec.obs_dim, **facts["observed"])
         if self.step > self.training.schedule.warmup:
-            actor = jax.tree.map(jnp.copy, sac.actor_of(self.learner, self.units()))
-            self.actors.extend([actor, actor])
+            self._act_anew()
+
+    def _act_anew(self) -> None:
+        """Act with what the learner knows now."""
+        actor = jax.tree.map(jnp.copy, self.method.actor_of(self.state, self.units()))
+        self.actors.extend([actor] * (1 + self.method.lag))
 
     def _log(self, log, episodes: list[Episode], logged, progress: Progress | None) -> None:
         for episode in episodes:
@@ -269,10 +275,7 @@ class _Session:
         critic_loss, policy_loss = np.asarray(self.losses).tolist()
         metrics = {"seconds": now - self.begun, "steps_per_second": rate, "reward_unit": self.unit}
         metrics |= {"loss/critic": critic_loss, "loss/policy": policy_loss}
-        temperature = self.learner.policy.net[2]
-        alphas = jnp.exp(sac.log_temperature(temperature, jnp.array([0.0, 1.0, 100.0])))
-        for lam, alpha in zip((0, 1, 100), alphas.tolist(), strict=True):
-            metrics[f"temperature/{lam}"] = alpha
+        metrics |= self.method.facts(self.state)
         names = [f"to {end:g}" for end in BANDS] + ["above"]
         for band, held in self.recent.items():
             for field in ("reward", "cost"):

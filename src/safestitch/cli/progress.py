@@ -79,6 +79,8 @@ class CountingBar:
         self.console = stdout()
         self.title, self.unit = title, unit
         self.begin = self.said = time.monotonic()
+        self.first: tuple[float, float] | None = None
+        """When it was first told how much is finished, and how much: work may have been resumed."""
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -95,16 +97,18 @@ class CountingBar:
         self.task = self.bar.add_task(self.title, total=None, unit=self.unit, note="")
         return self
 
-    def __call__(self, finished: int, total: int, note: str = "") -> None:
+    def __call__(self, finished: float, total: int, note: str = "") -> None:
         """Show how much is finished."""
         self.bar.update(self.task, completed=finished, total=total, note=note)
         now = time.monotonic()
+        self.first = self.first or (now, finished)
         if not self.console.is_terminal and now - self.said > 10:
             self.said = now
-            left = (now - self.begin) * (total - finished) / finished if finished else 0.0
-            rest = f", {left:.0f} s left" if finished else ""
+            moved = finished - self.first[1]
+            left = (now - self.first[0]) * (total - finished) / moved if moved else 0.0
+            rest = f", {left:.0f} s left" if moved else ""
             self.console.print(
-                f"{self.title} {finished:,}/{total:,} {self.unit}{rest} {note}", markup=False
+                f"{self.title} {finished:,.0f}/{total:,} {self.unit}{rest} {note}", markup=False
             )
 
     def __exit__(self, *_) -> None:
@@ -118,7 +122,7 @@ class EpisodesBar(CountingBar):
     def __init__(self):
         super().__init__("rolling out", "episodes")
 
-    def __call__(self, steps: int, finished: int, total: int) -> None:  # type: ignore[override]
+    def __call__(self, steps: int, finished: float, total: int) -> None:  # type: ignore[override]
         """Show where the evaluation is."""
         elapsed = time.monotonic() - self.begin
         super().__call__(finished, total, f"{steps / elapsed:,.0f} steps/s")

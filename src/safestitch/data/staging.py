@@ -8,7 +8,6 @@ Beside `my.h5` stands the directory `my.h5.importing` until the import is finish
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ import h5py
 import numpy as np
 
 from safestitch.data.rows import Rows
-from safestitch.files import write_atomic
+from safestitch.files import held, write_atomic
 from safestitch.records import SafestitchError
 
 FORMAT = 1
@@ -46,21 +45,14 @@ class Staging:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the directory; the system frees it when the process ends, however it ends.
+        """Hold the directory.
 
         Raises:
             SafestitchError: if another import writes the same file, or the disk refuses.
         """
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            with open(self.directory / ".lock", "a+") as handle:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise SafestitchError(
-                        f"{self.out} is being written by another import: wait for it, or choose "
-                        "another --out"
-                    ) from None
+            taken = f"{self.out} is being written by another import"
+            with held(self.directory, f"{taken}: wait for it, or choose another --out"):
                 yield
         except OSError as error:
             raise SafestitchError(

@@ -35,7 +35,7 @@ def evaluate_run(
         seed: of the start states.
         env: the user's own environment, `package.module:function`.
         workers: simulator processes, one per core unless given; never changes a result.
-        progress: called with (steps taken, episodes finished, episodes in all).
+        progress: called with (steps taken, episodes played, episodes in all).
 
     Raises:
         SafestitchError: if a limit cannot be used or the run is not finished.

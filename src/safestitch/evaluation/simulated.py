@@ -18,8 +18,9 @@ LANES = 256
 """Episodes under way at once, over all seeds: with more of them a worker waits less often, and
 acting is cheaper per step. Fixed, so that results do not depend on the machine."""
 
-Progress = Callable[[int, int, int], None]
-"""Called with (steps taken, episodes finished, episodes in all) after each round."""
+Progress = Callable[[int, float, int], None]
+"""Called with (steps taken, episodes finished, those under way in part, episodes in all) after
+each round."""
 
 
 class Plan(NamedTuple):
@@ -79,7 +80,7 @@ def simulate(
                 tally.add(outcome, pool.board.positions)
                 pool.send(group, players[group].act(outcome, tally.lap[outcome.lanes]))
             if progress:
-                progress(tally.steps, tally.finished, tally.found[0].size)
+                progress(tally.steps, tally.played(), tally.found[0].size)
     return tally.result()
 
 
@@ -90,7 +91,7 @@ class Tally:
         seeds, lanes, laps = chosen.episode.shape
         self.which = chosen.episode.reshape(seeds * lanes, laps)
         self.of_seed = np.repeat(np.arange(seeds), lanes)
-        self.limits, self.episodes = limits, episodes
+        self.limits, self.episodes, self.horizon = limits, episodes, horizon
         self.lap = np.zeros(seeds * lanes, np.int64)
         self.time = np.full(seeds * lanes, -1)
         self.sums = np.zeros((2, seeds * lanes))
@@ -119,6 +120,13 @@ class Tally:
         begun = lanes[(flags & BEGUN) > 0]
         self.sums[:, begun] = 0.0
         self.time[begun] = 0
+
+    def played(self) -> float:
+        """Episodes finished, and those under way as the share of the horizon they are at."""
+        lanes, laps = self.which.shape
+        number = self.which[np.arange(lanes), np.minimum(self.lap, laps - 1)]
+        playing = (self.lap < laps) & (number >= 0) & (self.time > 0)
+        return self.finished + float(self.time[playing].sum()) / self.horizon
 
     def _draw(self, lanes: np.ndarray, costs: np.ndarray, positions: np.ndarray) -> None:
         for lane, cost in zip(lanes, costs, strict=True):

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.table import Table
@@ -28,6 +28,8 @@ class Options:
     """Your own environment: package.module:function, or a gymnasium id."""
     horizon: int | None = None
     """Steps of its full episode; read off its time limit unless given."""
+    learner: Literal["sac", "ppo"] | None = None
+    """Soft actor-critic or proximal policy optimisation; what suits the task unless given."""
     seed: int = 0
     workers: int | None = None
     """Processes that simulate; one per core unless given. For one core of several in all, run under
@@ -40,13 +42,16 @@ class Options:
 
 def run(arguments: list[str]) -> int:
     """Parse, train, print what was learned."""
+    from safestitch.behaviours.methods import METHODS, name_of
     from safestitch.behaviours.settings import settings_of
     from safestitch.behaviours.training import Training, create, train
     from safestitch.runs import locked, versions
     from safestitch.training.loop import Interrupted
 
-    task = next((word for word in arguments if not word.startswith("-")), "")
-    config, schedule = settings_of(task)
+    options, _ = tyro.cli(Options, args=arguments, return_unknown_args=True, add_help=False)
+    config, schedule = settings_of(options.task)
+    if options.learner not in (None, name_of(config)):
+        config = METHODS[options.learner].config()
     arguments_type = dataclasses.make_dataclass(
         "Arguments",
         [
@@ -74,9 +79,8 @@ def run(arguments: list[str]) -> int:
             spec, schedule = _spec(options), parsed.schedule
             held = min(schedule.capacity, schedule.steps)  # no more than will ever be seen
             schedule = dataclasses.replace(schedule, capacity=held)
-            training = Training(
-                spec, options.env, options.seed, parsed.learner, schedule, versions()
-            )
+            given = spec, options.env, options.seed, parsed.learner, schedule, versions()
+            training = Training(*given, name_of(config))
             create(out, training)
         try:
             with CountingBar(f"behaviours of {training.spec.task}", "steps") as bar:

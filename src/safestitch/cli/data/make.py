@@ -133,14 +133,12 @@ class RollingBar(CountingBar):
 
     def __init__(self, title: str):
         super().__init__(title, "episodes")
-        self.first: float | None = None
         self.rate = 0.0
 
     def __call__(self, finished: int, total: int, steps: int) -> None:  # type: ignore[override]
         """Show how far it is; the rate counts from the first step on, not the start of workers."""
-        now = time.monotonic()
-        self.first = self.first or now
-        self.rate = steps / (now - self.first) if now > self.first else 0.0
+        since = time.monotonic() - self.first[0] if self.first else 0.0
+        self.rate = steps / since if since else 0.0
         super().__call__(finished, total, f"{self.rate:,.0f} steps/s")
 
 
