@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from safestitch.catalog import get_entry
 from safestitch.cli import main
 from safestitch.episodes import Episodes
 from safestitch.evaluation import evaluate_run, simulated
 from safestitch.evaluation.dial import dial_run
-from safestitch.evaluation.simulated import episode_seeds, plan, simulate
+from safestitch.evaluation.simulated import episode_seeds, lanes_of, plan, simulate
 from safestitch.evaluation.watching import watch
 from safestitch.policy import load, load_policies
 from safestitch.records import SafestitchError, Spec
@@ -120,6 +121,15 @@ def test_progress_counts_steps_and_episodes(run):
     rolled(run, 2, progress=lambda *counts: seen.append(counts))
     assert seen[-1] == (2 * 3 * 5 * 12, 30, 30)
     assert [s for s, _, _ in seen] == sorted(s for s, _, _ in seen)
+    played = [p for _, p, _ in seen]
+    assert played == sorted(played)
+    assert any(0.0 < p < 30.0 for p in played)  # all end at once: parts of those under way
+
+
+def test_large_simulators_are_fewer():
+    assert lanes_of(Source(get_entry("HalfCheetahVelocity").spec)) == 256
+    assert lanes_of(Source(get_entry("BallRun").spec)) == 128
+    assert lanes_of(Source(get_entry("HalfCheetahVelocity").spec, "mine:env")) == 128
 
 
 @pytest.mark.parametrize(("seeds", "requests", "lanes"), [(1, 1, 32), (5, 61, 32), (3, 60, 128)])

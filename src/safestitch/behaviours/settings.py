@@ -47,6 +47,10 @@ FAMILIES: dict[str, tuple[Preferences, Schedule]] = {
     "Circle1": (ppo.Config(lambda_high=10.0), Schedule(steps=2_500_000, switches=3.0)),
     "Circle2": (ppo.Config(lambda_high=10.0), Schedule(steps=2_500_000, switches=3.0)),
     "Velocity": (RUNNING, Schedule(steps=4_000_000, switches=5.0)),
+    "AntVelocity": (
+        sac.Config(zero_share=0.2, lambda_high=5.0),
+        Schedule(steps=1_000_000, switches=3.0),
+    ),
     "HalfCheetahVelocity": (sac.Config(), Schedule(steps=500_000)),
     "Walker2dVelocity": (sac.Config(), Schedule(steps=500_000)),
     "SwimmerVelocity": (ppo.Config(gamma=0.999), Schedule(steps=5_000_000)),

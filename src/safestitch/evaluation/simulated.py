@@ -10,13 +10,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from safestitch.algos.base import Request
+from safestitch.catalog import get_entry
 from safestitch.evaluation.rollout import Paths, Rollout
 from safestitch.policy import Policies
 from safestitch.sims.pool import BEGUN, IDLE, TERMINATED, TRUNCATED, Outcome, Pool, Source
 
-LANES = 256
+LANES, HEAVY_LANES = 256, 128
 """Episodes under way at once, over all seeds: with more of them a worker waits less often, and
-acting is cheaper per step. Fixed, so that results do not depend on the machine."""
+acting is cheaper per step. Fixed, so that results do not depend on the machine. Fewer where a
+simulator is large: one of Bullet takes 30 to 40 MB, and of the user's own nothing is known."""
 
 Progress = Callable[[int, float, int], None]
 """Called with (steps taken, episodes finished, those under way in part, episodes in all) after
@@ -44,6 +46,12 @@ def plan(seeds: int, requests: int, lanes: int) -> Plan:
     return Plan(width, laps, np.repeat(episode[None], seeds, 0))
 
 
+def lanes_of(source: Source) -> int:
+    """Episodes of a simulator that are under way at once."""
+    light = source.own is None and get_entry(source.spec.task).suite == "mujoco"
+    return LANES if light else HEAVY_LANES
+
+
 def episode_seeds(seed: int, episodes: int) -> Int[np.ndarray, " e"]:
     """Simulator seeds of the first episodes: number i is the same however many are asked for."""
     draw = [np.random.SeedSequence([seed, i]).generate_state(1)[0] for i in range(episodes)]
@@ -66,7 +74,7 @@ def simulate(
 
     The result is the same for any number of workers, and if workers die on the way.
     """
-    chosen = plan(len(policies.run.seeds), len(limits) * episodes, LANES)
+    chosen = plan(len(policies.run.seeds), len(limits) * episodes, lanes_of(source))
     players = [_Player(policies, chosen, g, limits, episodes, target_reward) for g in (0, 1)]
     tally = Tally(chosen, len(limits), episodes, source.spec.horizon, drawn)
     which = chosen.episode.reshape(-1, chosen.laps)
