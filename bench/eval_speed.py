@@ -105,7 +105,7 @@ def evaluation_rate(policies: Policies, entry: Entry, episodes: int) -> float:
     """Steps per second between the first tenth and the end: starting the workers is left out."""
     marks: list[tuple[int, float]] = []
 
-    def mark(steps: int, finished: int, total: int) -> None:  # noqa: ARG001
+    def mark(steps: int, finished: float, total: int) -> None:  # noqa: ARG001
         marks.append((steps, time.perf_counter()))
 
     limits = [share * entry.cost_range for share in (0.1, 0.2, 0.3, 0.7, 0.8, 0.9)]

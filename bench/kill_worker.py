@@ -38,7 +38,7 @@ def main() -> None:
     def evaluate(kill_at: int | None) -> tuple[bytes, int]:
         killed = 0
 
-        def progress(steps: int, finished: int, total: int) -> None:  # noqa: ARG001
+        def progress(steps: int, finished: float, total: int) -> None:  # noqa: ARG001
             nonlocal killed
             seen.update(running[-1].processes)
             if kill_at is not None and steps >= kill_at and not killed:
