@@ -97,7 +97,7 @@ class CountingBar:
         self.task = self.bar.add_task(self.title, total=None, unit=self.unit, note="")
         return self
 
-    def __call__(self, finished: float, total: int, note: str = "") -> None:
+    def __call__(self, finished: int | float, total: int, note: str = "") -> None:
         """Show how much is finished."""
         self.bar.update(self.task, completed=finished, total=total, note=note)
         now = time.monotonic()
