@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from safestitch.behaviours import actor as acting
 from safestitch.behaviours.actor import Actor
 from safestitch.behaviours.replay import pack
+from safestitch.behaviours.teaching import teacher_of
 from safestitch.sims.pool import BEGUN, IDLE, TERMINATED, TRUNCATED, Outcome, Pool
 
 LAPS = 512
@@ -38,6 +39,7 @@ class Collector:
     def __init__(self, pool: Pool, draw_lambda, gamma: float, switch: float, seed: Sequence[int]):
         self.pool, self.spec = pool, pool.source.spec
         self.draw_lambda, self.gamma, self.switch = draw_lambda, gamma, switch
+        self.teacher = teacher_of(pool.source)
         self.random = np.random.default_rng(seed)
         lanes = pool.shape.lanes
         self.obs = np.zeros((lanes, self.spec.obs_dim), np.float32)
@@ -88,16 +90,15 @@ class Collector:
         self.sums[:, lanes[begun]] = 0.0
 
     def send(self, group: int, actor: Actor | None) -> None:
-        """Act; at random where there is no actor yet."""
+        """Act; as the teacher does where there is no actor yet."""
         lanes = self.pool.groups[group]
         if not self.playing[lanes].all():  # a lane has played all its episodes
             self.begin()
             return
-        shape = (len(lanes), self.spec.act_dim)
         if actor is None:
-            actions = self.random.uniform(-1.0, 1.0, shape).astype(np.float32)
+            actions = self.teacher(self.obs[lanes], self.lam[lanes], self.random)
         else:
-            noise = self.random.standard_normal(shape, np.float32)
+            noise = self.random.standard_normal((len(lanes), self.spec.act_dim), np.float32)
             actions = np.asarray(act(actor, self.obs[lanes], self.lam[lanes], noise))
         self.actions[lanes] = actions
         self.pool.send(group, acting.task_action(self.spec, actions))

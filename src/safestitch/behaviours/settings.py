@@ -17,7 +17,7 @@ class Schedule:
     updates: float = 0.25
     """Of a soft actor-critic: updates of the critics per step of the environment."""
     warmup: int = 5_000
-    """Steps of random actions before learning begins."""
+    """Steps before learning begins: of random actions, or a teacher's (AntCircle)."""
     capacity: int = 1_000_000
     """Of a soft actor-critic: transitions that are remembered."""
     switches: float = 0.5
@@ -40,7 +40,10 @@ teach to run; lambda then changes often in mid-episode, so that heavy ones learn
 FAMILIES: dict[str, tuple[Preferences, Schedule]] = {
     "": (sac.Config(), Schedule()),
     "AntRun": (sac.Config(), Schedule(steps=1_000_000)),
-    "AntCircle": (sac.Config(), Schedule(steps=1_000_000)),
+    "AntCircle": (
+        sac.Config(lambda_high=8.0),
+        Schedule(steps=800_000, warmup=60_000, switches=2.0),
+    ),
     "CarCircle": (sac.Config(lambda_high=4.0), Schedule(steps=1_000_000)),
     "DroneCircle": (sac.Config(lambda_high=8.0), Schedule(steps=1_800_000)),
     "DroneRun": (sac.Config(), Schedule(steps=900_000)),

@@ -1,0 +1,92 @@
+"""The ant that shows AntCircle's learner the way."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from safestitch.behaviours.teaching import heading, teacher_of, turned
+from safestitch.catalog import get_entry
+from safestitch.sims import make_simulator
+from safestitch.sims.pool import Source
+from safestitch.sims.suites import obstacle
+
+
+def degrees(x: float, y: float, careful: bool = False) -> float:
+    found = heading(jnp.array([[x, y]]), jnp.array([float(careful)]))
+    return math.degrees(float(found[0]))
+
+
+def test_on_the_circle_it_runs_clockwise():
+    assert degrees(0.0, 7.0) == pytest.approx(0.0, abs=1e-4)
+    assert degrees(7.0, 0.0) == pytest.approx(-90.0, abs=1e-4)
+    assert abs(degrees(0.0, -7.0)) == pytest.approx(180.0, abs=1e-4)
+
+
+def test_off_the_circle_it_runs_towards_it():
+    # 0.4 per metre: one metre inside, tan = 0.4; far inside no more than 45 degrees
+    assert degrees(0.0, 6.0) == pytest.approx(math.degrees(math.atan(0.4)), abs=1e-3)
+    assert degrees(0.0, 8.0) == pytest.approx(-math.degrees(math.atan(0.4)), abs=1e-3)
+    assert degrees(0.0, 1.0) == pytest.approx(45.0, abs=1e-3)
+
+
+def test_a_careful_one_turns_before_the_bound():
+    # at the bound, 1.2 m beyond the margin: (0.4, -1) by attraction, and 1.5 * 1.2 back
+    assert degrees(6.0, 0.0) == pytest.approx(math.degrees(math.atan2(-1.0, 0.4)), abs=1e-3)
+    expected = math.degrees(math.atan2(-1.0, 0.4 - 1.8))
+    assert degrees(6.0, 0.0, careful=True) == pytest.approx(expected, abs=1e-3)
+    assert degrees(4.5, 0.0, careful=True) == degrees(4.5, 0.0)
+
+
+def test_a_turned_ant_sees_what_the_unturned_one_sees():
+    rng = np.random.default_rng(0)
+    angle, yaw = 0.7, 0.2
+    seen = rng.normal(size=(1, 33)).astype(np.float32)
+    seen[0, :2] = 0.0
+    seen[0, 6:10] = (0.0, 0.0, math.sin(yaw / 2), math.cos(yaw / 2))
+    world = seen.copy()
+    c, s = math.cos(angle), math.sin(angle)
+    for at in (3, 10):
+        x, y = seen[0, at : at + 2]
+        world[0, at : at + 2] = (c * x - s * y, s * x + c * y)
+    world[0, :2] = (0.3, -0.4)  # where it is does not matter
+    world[0, 6:10] = (0.0, 0.0, math.sin((yaw + angle) / 2), math.cos((yaw + angle) / 2))
+    np.testing.assert_allclose(turned(jnp.asarray(world), jnp.array([angle])), seen, atol=1e-5)
+    world[0, 6:10] *= -1.0
+    np.testing.assert_allclose(turned(jnp.asarray(world), jnp.array([angle])), seen, atol=1e-5)
+
+
+def test_others_begin_by_chance():
+    teacher = teacher_of(Source(get_entry("AntRun").spec))
+    actions = teacher(np.zeros((500, 33), "f"), np.zeros(500, "f"), np.random.default_rng(0))
+    assert actions.shape == (500, 8)
+    assert abs(actions.mean()) < 0.05
+    assert 0.95 < actions.max() <= 1.0
+    own = teacher_of(Source(get_entry("AntCircle").spec, "some.where:ant"))
+    assert own(np.zeros((3, 34), "f"), np.zeros(3, "f"), np.random.default_rng(0)).shape == (3, 8)
+
+
+def test_it_earns_on_the_simulator_and_within_bounds_if_careful():
+    entry = get_entry("AntCircle")
+    if reason := obstacle(entry.suite):
+        pytest.skip(reason)
+    environment = make_simulator("AntCircle")
+    teacher, random = teacher_of(Source(entry.spec)), np.random.default_rng(0)
+    best = {}
+    for lam in (0.0, 1.0):
+        episodes = []
+        for seed in range(3):
+            obs, sums, done = environment.reset(seed), np.zeros(2), False
+            while not done:
+                action = teacher(np.float32(obs)[None], np.full(1, lam, "f"), random)[0]
+                obs, reward, cost, terminated, truncated = environment.step(action)
+                sums += (reward, cost)
+                done = terminated or truncated
+            episodes.append(sums)
+        best[lam] = max(episodes, key=lambda s: s[0])
+    environment.close()
+    assert best[0.0][0] > 100
+    assert best[0.0][1] > 20
+    assert best[1.0][0] > 50
+    assert best[1.0][1] < 20
