@@ -16,6 +16,7 @@ from safestitch.algos.asking import (
     budget_goal_loss,
     choose_reward,
     expectile_weight,
+    lowered,
     reward_price_loss,
     tight_budget,
 )
@@ -110,28 +111,52 @@ def test_tight_budget_is_mostly_tight():
         ("affordable", np.nan, 0.6, 0.6),
         ("affordable", 0.8, 0.6, 0.6),
         ("affordable", 0.4, 0.6, 0.6),
+        ("planned", np.nan, 0.6, 0.6),
+        ("planned", 0.8, 0.6, 0.8),
+        ("planned", 0.4, 0.6, 0.6),
     ],
 )
 def test_rules(rule, plan, bought, asked):
-    found = choose_reward(rule, jnp.float32(plan), jnp.float32(bought), jnp.float32(0.5), free, 0.8)
-    assert found.shape == ()
-    assert float(found) == pytest.approx(asked, rel=1e-6)
+    given_ = jnp.float32(plan), jnp.float32(bought), jnp.float32(0.5)
+    for found in choose_reward(rule, *given_, free, 0.8):
+        assert found.shape == ()
+        assert float(found) == pytest.approx(asked, rel=1e-6)
 
 
-def test_only_affordable_asks_for_the_price():
+@pytest.mark.parametrize(
+    ("plan", "bought", "budget", "asked", "kept"),
+    [
+        # The price of a reward is the reward itself; floor 0.9.
+        (0.4, 0.6, 0.5, 0.5, 0.5),  # raised as far as the budget goes
+        (0.6, 0.4, 0.5, 0.5, 0.5),  # G sank, the budget pays half of the way back to the plan
+        (0.6, 0.4, 0.38, 0.38, 0.4),  # a little below both: asked for, but not planned for
+        (0.6, 0.4, 0.1, 0.36, 0.4),  # never below 0.9 of the lesser
+        (-0.4, -0.2, -9.0, -0.44, -0.4),  # less than a negative plan is more negative
+        (np.nan, 0.6, 0.1, 0.54, 0.6),  # at first the plan is G
+    ],
+)
+def test_planned_by_hand(plan, bought, budget, asked, kept):
+    given_ = jnp.float32(plan), jnp.float32(bought), jnp.float32(budget)
+    found = choose_reward("planned", *given_, lambda r: r, 0.9)
+    assert [float(x) for x in found] == pytest.approx([asked, kept], rel=1e-5)
+
+
+def test_only_two_rules_ask_for_the_price():
     def dear(rewards):
         return jnp.full_like(rewards, 9.0)
 
     plan, bought, budget = jnp.float32(0.3), jnp.float32(0.5), jnp.float32(0.1)
     asked = {
-        rule: float(choose_reward(rule, plan, bought, budget, dear, 0.8))
-        for rule in ("first", "again", "rising", "affordable")
+        rule: float(choose_reward(rule, plan, bought, budget, dear, 0.8)[0])
+        for rule in ("first", "again", "rising", "affordable", "planned")
     }
-    assert asked == pytest.approx({"first": 0.3, "again": 0.5, "rising": 0.5, "affordable": 0.4})
+    blind = {"first": 0.3, "again": 0.5, "rising": 0.5}
+    assert asked == pytest.approx(blind | {"affordable": 0.4, "planned": 0.24})
 
 
 def asked(bought: float, budget: float, price, floor: float = 0.8) -> float:
-    return float(affordable(jnp.float32(bought), jnp.float32(budget), price, floor))
+    most = jnp.float32(bought)
+    return float(affordable(lowered(most, floor), most, jnp.float32(budget), price))
 
 
 # Price r / 2: a budget C buys 2 C, between the floor of 0.2 and the goal of 1.
@@ -199,5 +224,6 @@ def test_advice_is_the_rule_with_g_and_p():
     # G = 1 and P = R: of [0.5, 1] a budget of 0.8 affords 0.8. "again" asks for G itself.
     advisors = Advisors(linear_goal(0.0, 0.0, 0.0, 1.0), linear_goal(0.0, 1.0, 0.0, 0.0))
     now = jnp.float32(np.nan), row(0.0), jnp.float32(0.8), jnp.float32(0.1)
-    assert float(advise(advisors, "affordable", 0.5, *now)) == pytest.approx(0.8)
-    assert float(advise(advisors, "again", 0.5, *now)) == 1.0
+    assert float(advise(advisors, "affordable", 0.5, *now)[0]) == pytest.approx(0.8)
+    assert [float(x) for x in advise(advisors, "planned", 0.5, *now)] == pytest.approx([0.8, 1.0])
+    assert float(advise(advisors, "again", 0.5, *now)[0]) == 1.0

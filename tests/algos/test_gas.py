@@ -921,7 +921,7 @@ def test_a_fixed_target_goes_down_the_equations():
     assert float(after.t) == pytest.approx(0.2)  # 1 / 5
 
 
-@pytest.mark.parametrize("rule", ["first", "again", "rising", "affordable"])
+@pytest.mark.parametrize("rule", ["first", "again", "rising", "affordable", "planned"])
 def test_a_fixed_target_is_honoured_by_every_rule(rule):
     carry = begin(2.0, target=-30.0)  # far from what G = 0.7 would ask
     for step in range(2):
@@ -995,6 +995,18 @@ def test_affordable_asks_for_what_fits_by_the_cost_goal():
     # At t' = 0.7 G = 0.1 costs exactly 1.0 and at 0.8 more than the budget: the floor of G = 0.
     late = late._replace(t=jnp.float32(0.75))
     assert shown(late, target="affordable")[0]["R_hat"] == pytest.approx(0.04, abs=1e-4)
+
+
+def test_planned_keeps_the_plan_that_it_asks_less_than():
+    # As above, 0.8 of G = 0.7 is asked for at the start: the plan stays 0.7.
+    seen, carry = shown(begin(2.0), target="planned")
+    assert seen["R_hat"] == pytest.approx(0.56, abs=1e-4)
+    assert float(carry.R_hat) == pytest.approx(0.7, abs=1e-4)
+    # A step that earns 1 and costs nothing leaves 0.6 of it. G = 0.6 + 0.1 + 0.1 s - 0.2 = 0.5:
+    # the least is 0.4, whose price 0.2 + 0.25 + 0.2 is above 0.5.
+    seen, carry = shown(observed(carry, 1.0, 0.0), target="planned")
+    assert seen["R_hat"] == pytest.approx(0.4, abs=1e-4)
+    assert float(carry.R_hat) == pytest.approx(0.5, abs=1e-4)
 
 
 def test_the_floor_is_the_configs():

@@ -16,7 +16,7 @@ from safestitch.algos.base import Metrics
 from safestitch.learn import descend, start_training
 from safestitch.nn import EmbeddedMLP
 
-Rule = Literal["affordable", "first", "again", "rising"]
+Rule = Literal["planned", "affordable", "first", "again", "rising"]
 
 
 def expectile_weight(alpha: float, advantage: Float[Array, " b"]) -> Float[Array, " b"]:
@@ -57,8 +57,8 @@ def choose_reward(
     C_hat: Float[Array, ""],
     price: Callable[[Float[Array, " k"]], Float[Array, " k"]],
     floor: float,
-) -> Float[Array, ""]:
-    """The reward to ask for now.
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The reward to ask for now, and the plan that what it earns is taken off.
 
     Args:
         rule: how to choose.
@@ -66,35 +66,44 @@ def choose_reward(
         bought: G at this state and budget.
         C_hat: the remaining budget.
         price: cost-to-go that goes with each of some rewards-to-go from this state.
-        floor: share of G that "affordable" asks for whatever its price.
+        floor: share of the least in question that is asked for whatever its price.
     """
     plan = jnp.where(jnp.isnan(plan), bought, plan)
+    low, high = jnp.minimum(plan, bought), jnp.maximum(plan, bought)
     match rule:
+        case "planned":  # the most that is affordable around plan and G
+            asked = affordable(lowered(low, floor), high, C_hat, price)
+            return asked, jnp.maximum(asked, low)  # caution of a moment changes no plan
+        case "affordable":  # the most that is affordable of what the remaining budget buys
+            asked = affordable(lowered(bought, floor), bought, C_hat, price)
         case "first":  # what the budget buys at the first step, then keep to it
-            return plan
+            asked = plan
         case "again":  # what the remaining budget buys from here
-            return bought
+            asked = bought
         case "rising":  # as "again", but never give up what was planned
-            return jnp.maximum(plan, bought)
-        case "affordable":
-            return affordable(bought, C_hat, price, floor)
+            asked = high
+    return asked, asked
+
+
+def lowered(reward: Float[Array, ""], floor: float) -> Float[Array, ""]:
+    """A share of a reward, less also where it is negative."""
+    return reward - (1.0 - floor) * jnp.abs(reward)
 
 
 def affordable(
-    bought: Float[Array, ""],
+    least: Float[Array, ""],
+    most: Float[Array, ""],
     C_hat: Float[Array, ""],
     price: Callable[[Float[Array, " k"]], Float[Array, " k"]],
-    floor: float,
 ) -> Float[Array, ""]:
-    """The largest reward in [floor G, G] whose price fits the budget; floor G if none does.
+    """The largest reward between two whose price fits the budget; the least if none does.
 
     G alone is an optimist: at tight budgets it promises what only luck delivered. The price is the
     second opinion, and asking again at every step lets spending and state correct both. Four
     rewards are priced at once, as the price need not rise with the reward; between the largest that
     fits and the next, the price is taken to rise evenly.
     """
-    least = bought - (1.0 - floor) * jnp.abs(bought)
-    asked = jnp.linspace(least, bought, 4)
+    asked = jnp.linspace(least, most, 4)
     prices = price(asked)
     last = jnp.max(jnp.where(prices <= C_hat, jnp.arange(4), -1))
     below, above = jnp.maximum(last, 0), jnp.minimum(last + 1, 3)
@@ -137,8 +146,10 @@ def train_advisors(
     return Advisors(goal[0], price[0]), {"loss/budget_goal": goal[1], "loss/price": price[1]}
 
 
-def advise(advisors: Advisors, rule: Rule, floor: float, plan, s, C_hat, t) -> Float[Array, ""]:
-    """The reward to ask for at a state, with a budget, at a time: `choose_reward` by G and P."""
+def advise(
+    advisors: Advisors, rule: Rule, floor: float, plan, s, C_hat, t
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Request and plan at a state, with a budget, at a time: `choose_reward` by G and P."""
 
     def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
         at = jnp.repeat(s[None], len(R), 0)

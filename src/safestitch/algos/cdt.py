@@ -95,7 +95,7 @@ class Config:
     """Costs are shown as this minus C^, in the units chosen."""
     cost_cap: float = 70.0
     """Episodes of this cost and above are never drawn, in the units chosen."""
-    target: Literal["affordable", "first", "again", "rising", "table"] = "affordable"
+    target: Literal["planned", "affordable", "first", "again", "rising", "table"] = "planned"
     """How the requested reward is chosen when acting (D2)."""
     budget_expectile: float = 0.99
     """Expectile of the budget goal G."""
@@ -103,8 +103,8 @@ class Config:
     """Segments per step that train G and P."""
     tsra: bool = True
     """Segments that train G and P end anywhere, as for GAS; off: with their episode."""
-    floor: float = 0.7
-    """Share of G that "affordable" asks for even if its price is above the budget."""
+    floor: float = 0.9
+    """Share of plan or G, whichever is less, that is asked for even above the budget."""
     reserve: float = 0.02
     """Share of the limit not asked for, except with "table"."""
 
@@ -297,7 +297,7 @@ class Carry(NamedTuple):
     """What is asked for, in units of the data's largest returns, and what was done last."""
 
     R_hat: Float[Array, ""]
-    """Requested reward-to-go; NaN until first chosen."""
+    """Planned reward-to-go, the request or a little more; NaN until first chosen."""
     C_hat: Float[Array, ""]
     """Limit minus cost so far; negative once the limit is broken."""
     fixed: Bool[Array, ""]
@@ -331,25 +331,25 @@ def act(
 ) -> tuple[Float[Array, " a"], Carry]:
     """Deterministic: the mean at the newest state's token, within the actions' range."""
     net, s = policy.policy, scaling.observation(obs)
-    R_hat = requested(cfg, policy, scaling, carry, s)
+    R_hat, plan = requested(cfg, policy, scaling, carry, s)
     unit_r, unit_c = per_unit(cfg, scaling)
     time = jnp.minimum(carry.step, len(net.time) - 1)
     shown = (R_hat * unit_r, carry.C_hat * unit_c, s, jnp.zeros(carry.window.a.shape[-1]), time)
     window, place = remember(carry.window, carry.step, shown)
     action = jnp.clip(read(cfg, net, window)[0][0, place], -1.0, 1.0)
     window = window._replace(a=window.a.at[0, place].set(action))
-    carry = carry._replace(R_hat=R_hat, step=carry.step + 1, window=window)
+    carry = carry._replace(R_hat=plan, step=carry.step + 1, window=window)
     return scaling.action(action), carry
 
 
 def requested(cfg: Config, policy: Networks, scaling: Scaling, carry: Carry, s):
-    """The reward to ask for now: as given, or by the rule that GAS uses, with P for the price."""
+    """Request and plan: as given, or by the rule that GAS uses, with P for the price."""
     if cfg.target == "table":
-        return carry.R_hat
+        return carry.R_hat, carry.R_hat
     C_hat, t = jnp.maximum(carry.C_hat, 0.0), carry.step.astype(jnp.float32) / scaling.horizon
     now = carry.R_hat, s, C_hat, t
     chosen = asking.advise(policy.advisors, cfg.target, cfg.floor, *now)
-    return jnp.where(carry.fixed, carry.R_hat, chosen)
+    return tuple(jnp.where(carry.fixed, carry.R_hat, reward) for reward in chosen)
 
 
 def observe(cfg: Config, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001

@@ -80,10 +80,10 @@ class Config:
     """Expectile of the budget goal G (D5)."""
     budget_batch: int = 256
     """Segments per step that train G."""
-    target: asking.Rule = "affordable"
+    target: asking.Rule = "planned"
     """How the requested reward is chosen when acting (D5)."""
-    floor: float = 0.7
-    """Share of G that "affordable" asks for even if its price is above the budget."""
+    floor: float = 0.9
+    """Share of plan or G, whichever is less, that is asked for even above the budget (D5)."""
     reserve: float = 0.02
     """Share of the limit not asked for: who aims at a limit itself misses it half the time."""
 
@@ -280,7 +280,7 @@ class Carry(NamedTuple):
     """What is still asked for, in units of the data's largest returns."""
 
     R_hat: Float[Array, ""]
-    """Requested reward-to-go; NaN until first chosen."""
+    """Planned reward-to-go, the request or a little more; NaN until first chosen."""
     C_hat: Float[Array, ""]
     """Limit minus cost so far; negative once the limit is broken."""
     t: Float[Array, ""]
@@ -316,11 +316,12 @@ def act(
 
     bought = asking.budget_goal(policy.budget_goal, s, C_hat, t)[0]
     chosen = asking.choose_reward(cfg.target, carry.R_hat, bought, C_hat[0], price, cfg.floor)
-    R_hat = jnp.where(carry.fixed, carry.R_hat, chosen)[None]
+    asked, plan = (jnp.where(carry.fixed, carry.R_hat, reward) for reward in chosen)
+    R_hat = asked[None]
     v_r = goal(policy.reward_goal, s, R_hat, C_hat, t)
     v_c = goal(policy.cost_goal, s, R_hat, C_hat, t)
     action = act_as(policy.policy, s, R_hat, C_hat, v_r, v_c, t)[0]
-    return scaling.action(action), carry._replace(R_hat=R_hat[0], t=carry.t + 1 / scaling.horizon)
+    return scaling.action(action), carry._replace(R_hat=plan, t=carry.t + 1 / scaling.horizon)
 
 
 def observe(cfg: Config, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001
