@@ -45,8 +45,9 @@ def test_of_an_environment_of_ones_own(capsys):
     assert "--overwrite" in capsys.readouterr().err
     assert _run([*command, "--episodes", "41", "--overwrite", "--layout", "dsrl"]) == 0
     assert _run(["train", "gas", "own.hdf5", "--out", "run", *TINY]) == 0
-    source = runs.require_trained(Path("run")).data_source
-    assert source == f"made by safestitch, file {Path('own.hdf5').resolve()}"
+    run = runs.require_trained(Path("run"))
+    assert run.data_source == f"made by safestitch, file {Path('own.hdf5').resolve()}"
+    assert run.spec.task == "own data"
     Path("run", runs.POLICY).unlink()
     assert _run(["train", "--resume", "run"]) == 0
 
@@ -69,7 +70,9 @@ def test_of_a_task(capsys, monkeypatch):
     # The label stays, whatever is done to them.
     assert _run(["data", "convert", "BallRun", "b.store"]) == 0
     assert _run(["data", "edit", "b.store", "half.hdf5", "--subsample", "0.5"]) == 0
-    assert material("half.hdf5", None, 0).source.startswith("made by safestitch, file ")
+    half = material("half.hdf5", None, 0)
+    assert half.source.startswith("made by safestitch, file ")
+    assert half.spec == entry.spec
     # The public data come first, where they are.
     public = made_path(entry).with_name(entry.dsrl_file)
     dsrl.write(public, dsrl.read(made_path(entry)))

@@ -83,7 +83,7 @@ def material(task: str, data: Path | None, data_seed: int) -> Material:
         SafestitchError: if there are none, or they are of another task.
     """
     from safestitch.catalog import catalog
-    from safestitch.data import find, load
+    from safestitch.data import find, load, maker
     from safestitch.envs import TASKS
     from safestitch.training import spec_of
 
@@ -96,24 +96,20 @@ def material(task: str, data: Path | None, data_seed: int) -> Material:
         raise SafestitchError(f"{unknown('task', task, named)}; nor is there a file {task}")
     path = find(data or task)
     episodes = load(path)
-    spec = named.get(task) or spec_of(episodes, "own data")
+    made = maker(path)
+    spec = named.get(task) or named.get(made.get("task", "")) or spec_of(episodes, "own data")
     found = (episodes.observations.shape[1], episodes.actions.shape[1])
     if found != (spec.obs_dim, spec.act_dim):
         raise SafestitchError(
-            f"{path} has {found[0]} observations and {found[1]} actions, but {task} has "
+            f"{path} has {found[0]} observations and {found[1]} actions, but {spec.task} has "
             f"{spec.obs_dim} and {spec.act_dim}: is it the data of another task?"
         )
-    return Material(spec, episodes, f"{_origin(path)}{FILE}{path.resolve()}")
+    # Results on data of our own making are labelled so, wherever the file lies.
+    origin = f"made by {made['made_by']}, " if made else ""
+    return Material(spec, episodes, f"{origin}{FILE}{path.resolve()}")
 
 
 FILE = "file "
-
-
-def _origin(path: Path) -> str:
-    """Results on data of our own making are labelled so, wherever the file lies."""
-    from safestitch.data import maker
-
-    return "".join(f"made by {name}, " for name in maker(path).values())
 
 
 def recalled(run: "Run", data: Path | None) -> "Episodes":

@@ -97,14 +97,17 @@ def format_of(path: Path) -> Format:
 
 
 def maker(source: str | Path) -> dict[str, str]:
-    """`{"made_by": ..}` for data of our own making, which edits and conversions hand on."""
+    """`made_by` and `task` of data of our own making, which edits and conversions hand on."""
     from safestitch.data import dsrl, store
 
     path = find(source)
     readers = {"dsrl": dsrl.provenance, "store": store.provenance}
     kind = format_of(path)
     known = readers[kind](path) if kind in readers else {}
-    return {"made_by": dsrl.OURS} if known.get("made_by") == dsrl.OURS else {}
+    if known.get("made_by") != dsrl.OURS:
+        return {}
+    ours = isinstance(known.get("task"), str) and known.get("env") is None
+    return {"made_by": dsrl.OURS} | ({"task": known["task"]} if ours else {})
 
 
 def writer(path: str | Path, *, exact: bool = True, provenance: dict[str, Any] | None = None):
