@@ -28,7 +28,7 @@ from safestitch.data import dsrl, edits
 from safestitch.episodes import Episodes
 
 BOX = (0.2, 0.4, 0.5, 1.0)
-"""Shares: cost from, cost to, reward from, reward to. (DSRL fails with two: boxes of unlike size.)"""
+"""Shares: cost from, cost to, reward from, reward to. (DSRL fails with two of unlike size.)"""
 
 
 def their_environment(episodes: Episodes, limit: float):
@@ -59,12 +59,12 @@ def osrl_subset(path: Path, data: dict, limit: float, mode: str) -> dict:
     """What `process_bc_dataset` leaves of the data."""
     tree = ast.parse(path.read_text())
     wanted = ("discounted_cumsum", "process_bc_dataset")
-    body = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name in wanted]
-    space = {
-        "np": np,
-        "oapackage": types.SimpleNamespace(ParetoDoubleLong=Pareto, doubleVector=tuple),
-    }
-    exec(compile(ast.Module(body, []), path.name, "exec"), space)  # noqa: S102
+    body: list[ast.stmt] = [
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in wanted
+    ]
+    pareto = types.SimpleNamespace(ParetoDoubleLong=Pareto, doubleVector=tuple)
+    space = {"np": np, "oapackage": pareto}
+    exec(compile(ast.Module(body, []), path.name, "exec"), space)
     copy = {key: np.array(values) for key, values in data.items()}
     with contextlib.redirect_stdout(io.StringIO()):
         space["process_bc_dataset"](copy, limit, 1.0, mode)
@@ -78,12 +78,14 @@ class Pareto:
         self.points: list[tuple[float, float]] = []
 
     def addvalue(self, point: tuple[float, float], _: int) -> None:
+        """Take a point in."""
         self.points.append(point)
 
     def show(self, verbose: int) -> None:
-        pass
+        """Say nothing."""
 
     def allindices(self) -> list[int]:
+        """Numbers of those points."""
         p = np.array(self.points)
         worse = [((p >= q).all(1) & (p > q).any(1)).any() for q in p]
         return np.flatnonzero(~np.array(worse)).tolist()
