@@ -12,7 +12,8 @@ import numpy as np
 from safestitch import runs
 from safestitch.algos import get_algorithm
 from safestitch.cli.progress import TrainingBar
-from safestitch.envs import get_task
+from safestitch.cli.train import material
+from safestitch.envs import TASKS
 from safestitch.evaluation import PAPER_LIMITS, evaluate_run
 from safestitch.evaluation.score import Row
 from safestitch.policy import load_policies
@@ -21,17 +22,25 @@ from safestitch.training.loop import resume, train
 SECONDS = "seconds.json"
 
 
-def trained(task_name: str, seeds: int, data_seed: int = 0, **settings: Any) -> tuple[Path, float]:
-    """A finished run of GAS with the fast preset and some settings changed; and its seconds.
+def trained(
+    task_name: str,
+    seeds: int,
+    data_seed: int = 0,
+    preset: str = "fast",
+    data: Path | None = None,
+    **settings: Any,
+) -> tuple[Path, float]:
+    """A finished run of GAS with a preset and some settings changed; and its seconds.
 
     The time is of training alone, compilation included, data making not.
     """
-    algorithm, task = get_algorithm("gas"), get_task(task_name)
-    config = dataclasses.replace(algorithm.presets["fast"], **settings)
-    spelled = json.dumps([task_name, seeds, data_seed, dataclasses.asdict(config)])
+    algorithm = get_algorithm("gas")
+    config = dataclasses.replace(algorithm.presets[preset], **settings)
+    of = [hashlib.sha256(data.read_bytes()).hexdigest()] if data else []
+    spelled = json.dumps([task_name, seeds, data_seed, dataclasses.asdict(config), *of])
     out = Path("runs/bench") / f"{task_name}-{hashlib.sha256(spelled.encode()).hexdigest()[:12]}"
     if not (out / SECONDS).exists():
-        episodes = task.make_data(data_seed)
+        spec, episodes, source = material(task_name, data, data_seed)
         begin = time.monotonic()
         title = f"{task_name} {settings or 'default'}"
         with TrainingBar(title, config.iterations, out) as bar:
@@ -41,11 +50,11 @@ def trained(task_name: str, seeds: int, data_seed: int = 0, **settings: Any) -> 
                 train(
                     algorithm,
                     config,
-                    task.spec,
+                    spec,
                     episodes,
                     list(range(seeds)),
                     out,
-                    data_source=f"built-in {task_name}, data seed {data_seed}",
+                    data_source=source,
                     data_seed=data_seed,
                     progress=bar,
                 )
@@ -56,14 +65,14 @@ def trained(task_name: str, seeds: int, data_seed: int = 0, **settings: Any) -> 
 def answers(out: Path, episodes: int, **settings: Any) -> dict[str, Any]:
     """The six limits of the paper: figures per limit and over all of them."""
     rows, _ = evaluate_run(out, list(PAPER_LIMITS), episodes=episodes, **settings)
-    return summarise(rows, get_task(load_policies(out).run.spec.task))
+    return summarise(rows, load_policies(out).run.spec.task)
 
 
-def summarise(rows: list[Row], task: Any) -> dict[str, Any]:
+def summarise(rows: list[Row], task: str) -> dict[str, Any]:
     """Frontier ratio (of the known optimum where there is one), C/L, and how many limits kept."""
+    optimum = TASKS[task].optimum if task in TASKS else None
     best = [
-        row.reward[0] / task.optimum(row.limit) if task.optimum else row.frontier_ratio[0]
-        for row in rows
+        row.reward[0] / optimum(row.limit) if optimum else row.frontier_ratio[0] for row in rows
     ]
     return {
         "kept": f"{sum(row.safe for row in rows)}/{len(rows)}",

@@ -69,7 +69,7 @@ def main() -> None:
                 config = dataclasses.replace(policies.config, target=rule)
                 asked = dataclasses.replace(policies, config=config)
             rows = ask(asked, task, limits, fixed.get(rule), options.episodes)
-            table.append({"task": name, "rule": rule, **_experiments.summarise(rows, task)})
+            table.append({"task": name, "rule": rule, **_experiments.summarise(rows, name)})
     title = f"{options.seeds} seeds, {options.episodes} episodes a limit; limits 10 20 30 70 80 90%"
     _results.show(title, table)
     _results.finish(rules=table)
