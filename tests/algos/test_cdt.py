@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.compiling import quick_jit
 
-from safestitch.algos import augmenting, cdt, windows
+from safestitch.algos import asking, augmenting, cdt, windows
 from safestitch.algos.augmenting import HandSet
 from safestitch.algos.base import Request
 from safestitch.algos.cdt import ALGORITHM, Batch, Config
@@ -353,7 +353,7 @@ def test_acting_equals_reading_a_logged_window(context):
             tokens, (R, C, scaling.observation(obs), action, step), strict=True
         ):
             column.append(np.asarray(value))
-        carry = cdt.observe(cfg, scaling, carry, jnp.float32(1.0), jnp.float32(0.5))
+        carry = asking.observe(cfg, scaling, carry, jnp.float32(1.0), jnp.float32(0.5))
         R, C = R - 1 / 16, C - 0.5 / 4
     begins = range(5 - context + 1)
     cut = [np.stack([c[i : i + context] for i in begins]) for c in tokens]

@@ -899,7 +899,7 @@ def shown(carry: Carry, obs: float = 1.0, **changes: Any) -> tuple[dict[str, flo
 
 
 def observed(carry: Carry, reward: float, cost: float) -> Carry:
-    return gas.observe(TINY, UNITS, carry, jnp.float32(reward), jnp.float32(cost))
+    return asking.observe(TINY, UNITS, carry, jnp.float32(reward), jnp.float32(cost))
 
 
 def test_start_in_the_datas_units():
@@ -1033,7 +1033,7 @@ def test_the_reserve_is_kept_back_from_the_limit():
     asked = Request(jnp.float32(2.0), jnp.float32(math.nan))
     carry = gas.start(cfg, SHOWING, UNITS, asked)
     assert float(carry.C_hat) == 0.25
-    carry = gas.observe(cfg, UNITS, carry, jnp.float32(0.0), jnp.float32(0.5))
+    carry = asking.observe(cfg, UNITS, carry, jnp.float32(0.0), jnp.float32(0.5))
     assert float(carry.C_hat) == 0.125
     assert float(gas.redial(cfg, UNITS, carry, jnp.float32(2.0), jnp.float32(4.0)).C_hat) == 0.375
 
@@ -1092,7 +1092,7 @@ def play(cfg: Config, policy: Networks, scaling: Scaling, **request: float):
         actions.append(float(action[0]))
         up, down = ("A", "B") if step < 2 else ("B", "A")
         reward = CROSSING[up if actions[-1] > 0 else down][1][step]
-        carry = gas.observe(cfg, scaling, carry, jnp.float32(reward), jnp.float32(0))
+        carry = asking.observe(cfg, scaling, carry, jnp.float32(reward), jnp.float32(0))
         total += reward
     return np.sign(actions).tolist(), total
 

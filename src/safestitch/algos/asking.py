@@ -6,7 +6,7 @@ and no table by hand. `bench/target_rules.py` compares the rules, `docs/algorith
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from safestitch.algos.base import Metrics
 from safestitch.learn import descend, start_training
 from safestitch.nn import EmbeddedMLP
+from safestitch.scaling import Scaling
 
 Rule = Literal["planned", "affordable", "first", "again", "rising"]
 
@@ -112,8 +113,31 @@ def affordable(
     return asked[below] + share * (asked[above] - asked[below])
 
 
+# --- what is left of a request ----------------------------------------------------------------
+
+Carry = TypeVar("Carry", bound=Any)
+"""Any with `R_hat`, `C_hat` and `fixed`: reward planned, budget left, whether the user chose."""
+
+
+def observe(cfg, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001
+    """R^ and C^ lose what the step brought."""
+    return carry._replace(
+        R_hat=carry.R_hat - reward / scaling.reward_unit,
+        C_hat=carry.C_hat - cost / scaling.cost_unit,
+    )
+
+
+def moved(carry: Carry, change: Float[Array, ""]) -> Carry:
+    """Another budget in mid-episode: a reward that was not the user's is chosen anew."""
+    R_hat = jnp.where(carry.fixed, carry.R_hat, jnp.full_like(carry.R_hat, jnp.nan))
+    return carry._replace(R_hat=R_hat, C_hat=carry.C_hat + change)
+
+
+# --- for methods that have no goals of their own ----------------------------------------------
+
+
 class Advisors(NamedTuple):
-    """G and P, for methods that have no goals of their own; with optimisers in training."""
+    """G and P, with optimisers in training."""
 
     budget_goal: PyTree
     price: PyTree

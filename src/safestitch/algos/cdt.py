@@ -352,19 +352,9 @@ def requested(cfg: Config, policy: Networks, scaling: Scaling, carry: Carry, s):
     return tuple(jnp.where(carry.fixed, carry.R_hat, reward) for reward in chosen)
 
 
-def observe(cfg: Config, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001
-    """R^ and C^ lose what the step brought."""
-    return carry._replace(
-        R_hat=carry.R_hat - reward / scaling.reward_unit,
-        C_hat=carry.C_hat - cost / scaling.cost_unit,
-    )
-
-
 def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
     """A new limit in mid-episode: the budget moves, a chosen reward is chosen anew."""
-    change = budget_of(cfg, scaling, new) - budget_of(cfg, scaling, old)
-    R_hat = jnp.where(carry.fixed, carry.R_hat, jnp.full_like(carry.R_hat, jnp.nan))
-    return carry._replace(R_hat=R_hat, C_hat=carry.C_hat + change)
+    return asking.moved(carry, budget_of(cfg, scaling, new) - budget_of(cfg, scaling, old))
 
 
 ALGORITHM = Algorithm(
@@ -394,7 +384,7 @@ ALGORITHM = Algorithm(
     policy=policy_of,
     start=start,
     act=act,
-    observe=observe,
+    observe=asking.observe,
     redial=redial,
     threshold="test",
 )

@@ -324,19 +324,9 @@ def act(
     return scaling.action(action), carry._replace(R_hat=plan, t=carry.t + 1 / scaling.horizon)
 
 
-def observe(cfg: Config, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001
-    """R^ and C^ lose what the step brought."""
-    return carry._replace(
-        R_hat=carry.R_hat - reward / scaling.reward_unit,
-        C_hat=carry.C_hat - cost / scaling.cost_unit,
-    )
-
-
 def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
     """A new limit in mid-episode: the budget moves, a chosen reward is chosen anew."""
-    change = budget_of(cfg, scaling, new) - budget_of(cfg, scaling, old)
-    R_hat = jnp.where(carry.fixed, carry.R_hat, jnp.full_like(carry.R_hat, jnp.nan))
-    return carry._replace(R_hat=R_hat, C_hat=carry.C_hat + change)
+    return asking.moved(carry, budget_of(cfg, scaling, new) - budget_of(cfg, scaling, old))
 
 
 ALGORITHM = Algorithm(
@@ -355,7 +345,7 @@ ALGORITHM = Algorithm(
     policy=policy_of,
     start=start,
     act=act,
-    observe=observe,
+    observe=asking.observe,
     redial=redial,
     threshold="test",
     survey=survey,
