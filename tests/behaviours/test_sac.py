@@ -1,5 +1,6 @@
 """The equations against values worked by hand, and which gradient reaches what."""
 
+import dataclasses
 import functools
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 
 from safestitch.behaviours import sac
 from safestitch.behaviours.actor import Actor, preference
-from safestitch.behaviours.preferences import draw_lambda
+from safestitch.behaviours.preferences import counted, draw_lambda
 from safestitch.records import Spec
 
 SPEC = Spec("Own", obs_dim=3, act_dim=2, horizon=10, cost_range=5.0)
@@ -127,6 +128,23 @@ def test_lambdas_are_zero_or_log_uniform():
     uniform = np.linspace(0, 0.999, 50).astype(np.float32)
     on_host = draw_lambda(CONFIG, uniform)
     np.testing.assert_allclose(on_host, draw_lambda(CONFIG, jnp.asarray(uniform)), rtol=1e-5)
+
+
+def test_more_than_enough_counts_for_nothing_unless_cost_counts_for_nothing():
+    reward, lam = jnp.array([3.0, 3.0, 1.0, -9.0]), jnp.array([0.0, 0.5, 0.5, 2.0])
+    found = counted(sac.Config(enough=2.0), reward, lam)
+    np.testing.assert_array_equal(found, [3.0, 2.0, 1.0, -9.0])
+    np.testing.assert_array_equal(counted(sac.Config(), reward, lam), reward)
+
+
+def test_critics_learn_what_counts():
+    update = jax.jit(sac.update_critics, static_argnums=0)
+    bounded = dataclasses.replace(CONFIG, enough=2.0)
+    much, _ = update(bounded, learner(), UNITS, batch(reward=np.full(32, 9.0)), NOISE)
+    less, _ = update(bounded, learner(), UNITS, batch(reward=np.full(32, 2.0)), NOISE)
+    free, _ = update(CONFIG, learner(), UNITS, batch(reward=np.full(32, 9.0)), NOISE)
+    assert moved(much.critics.net, less.critics.net) == 0.0
+    assert moved(much.critics.net, free.critics.net) > 0.0
 
 
 def test_half_of_a_batch_keeps_its_lambdas():

@@ -28,7 +28,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from safestitch.behaviours.actor import PREFERENCES, Actor, distribution, init_actor
-from safestitch.behaviours.preferences import Preferences
+from safestitch.behaviours.preferences import Preferences, counted
 from safestitch.behaviours.sac import Batch, Critic, Units, critic_inputs, init_critic, q_values
 from safestitch.learn import Trained, descend, start_training
 from safestitch.records import Spec
@@ -225,7 +225,8 @@ def judged(
     actor = actor_of(learner, units)
     now = q_values(learner.values.net, state_inputs(actor, batch.obs, batch.lam))
     after = q_values(learner.values.net, state_inputs(actor, batch.next_obs, batch.lam))
-    paid = config.scale * jnp.stack([batch.reward / units.reward, batch.cost])
+    reward = counted(config, batch.reward, batch.lam)
+    paid = config.scale * jnp.stack([reward / units.reward, batch.cost])
     errors = paid + batch.discount[None] * after - now
     ahead = advantages(errors, jnp.where(follows(batch), batch.discount * config.trace, 0.0))
     better = weighed(ahead, batch.lam)

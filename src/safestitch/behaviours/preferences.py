@@ -21,6 +21,9 @@ class Preferences:
     lambda_high: float = 30.0
     """Costs in typical good steps. Above 10 or so the share of the reward is too small to learn
     from, and zero cost is reached well before."""
+    enough: float = 0.0
+    """Reward of a step beyond which more counts for nothing where lambda > 0; 0 for no such bound.
+    For robots that pay for speed: without it they learn to run or to stand, and no pace between."""
 
 
 def draw_lambda(preferences: Preferences, uniform: Float[AnyArray, "*b"]) -> Float[AnyArray, "*b"]:
@@ -29,3 +32,12 @@ def draw_lambda(preferences: Preferences, uniform: Float[AnyArray, "*b"]) -> Flo
     share = (uniform - preferences.zero_share) / (1.0 - preferences.zero_share)
     low, high = math.log(preferences.lambda_low), math.log(preferences.lambda_high)
     return xp.where(share < 0, 0.0, xp.exp(low + share * (high - low)))
+
+
+def counted(
+    preferences: Preferences, reward: Float[AnyArray, "*b"], lam: Float[AnyArray, "*b"]
+) -> Float[AnyArray, "*b"]:
+    """What a step's reward counts for who has a lambda, in the task's units."""
+    if not preferences.enough:
+        return reward
+    return jnp.where(lam > 0, jnp.minimum(reward, preferences.enough), reward)

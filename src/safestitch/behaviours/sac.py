@@ -40,7 +40,7 @@ from safestitch.behaviours.actor import (
     normalise,
     preference,
 )
-from safestitch.behaviours.preferences import Preferences, draw_lambda
+from safestitch.behaviours.preferences import Preferences, counted, draw_lambda
 from safestitch.learn import Trained, descend, start_training
 from safestitch.records import Spec
 
@@ -250,6 +250,7 @@ def update_critics(
 ) -> tuple[Learner, Float[Array, ""]]:
     """One step of the critics, and the targets after them."""
     actor, lam = actor_of(learner, units), batch.lam
+    batch = batch._replace(reward=counted(config, batch.reward, lam))
     next_action, next_log_prob = drawn(actor, batch.next_obs, lam, noise)
     next_inputs = critic_inputs(actor, batch.next_obs, next_action, lam)
     next_values = lowest(learner.targets, next_inputs, lam)
