@@ -79,7 +79,7 @@ def test_it_earns_on_the_simulator_and_within_bounds_if_careful():
         for seed in range(3):
             obs, sums, done = environment.reset(seed), np.zeros(2), False
             while not done:
-                action = teacher(np.float32(obs)[None], np.full(1, lam, "f"), random)[0]
+                action = teacher(np.asarray(obs, np.float32)[None], np.full(1, lam, "f"), random)[0]
                 obs, reward, cost, terminated, truncated = environment.step(action)
                 sums += (reward, cost)
                 done = terminated or truncated
