@@ -171,8 +171,10 @@ def test_the_limit_changes_what_is_done(policy):
 
 
 @pytest.mark.parametrize(("before", "after"), [(20.0, 2.0), (0.0, 15.0), (5.0, 5.0), (1e9, 5.0)])
-def test_a_limit_changed_on_the_way(policy, before, after):
+def test_a_limit_changed_on_the_way_of_a_rule_without_memory(policy, before, after):
     """From then on the session does what one would that had this limit from the beginning."""
+    config = dataclasses.replace(policy.config, target="affordable")
+    policy = dataclasses.replace(policy, config=config)
     dialled, steady, other = (policy.start(limit) for limit in (before, after, before))
     for session in (dialled, steady, other):
         walk(session, steps=3, cost=0.5)
@@ -182,6 +184,27 @@ def test_a_limit_changed_on_the_way(policy, before, after):
     np.testing.assert_allclose(found, expected, atol=1e-5)
     if before != after:
         assert np.abs(found - walk(other, cost=0.5)).max() > 1e-3
+
+
+@pytest.mark.parametrize(("before", "after"), [(20.0, 2.0), (0.0, 15.0), (1e9, 5.0)])
+def test_a_limit_changed_on_the_way(policy, before, after):
+    """The plan under the limit before is forgotten: it does not matter what that limit was."""
+    dialled, another, untouched = (policy.start(limit) for limit in (before, 9.0, before))
+    for session in (dialled, another, untouched):
+        walk(session, steps=3, cost=0.5)
+    dialled.limit = another.limit = after
+    assert dialled.remaining == another.remaining == after - 1.5
+    found, expected = walk(dialled, cost=0.5), walk(another, cost=0.5)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.abs(found - walk(untouched, cost=0.5)).max() > 1e-3
+
+
+def test_the_same_limit_again_changes_nothing(policy):
+    dialled, untouched = policy.start(5.0), policy.start(5.0)
+    for session in (dialled, untouched):
+        walk(session, steps=3, cost=0.5)
+    dialled.limit = 5.0
+    np.testing.assert_array_equal(walk(dialled, cost=0.5), walk(untouched, cost=0.5))
 
 
 def test_a_target_survives_a_new_limit(policy):

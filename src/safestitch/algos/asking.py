@@ -129,7 +129,8 @@ def observe(cfg, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa
 
 def moved(carry: Carry, change: Float[Array, ""]) -> Carry:
     """Another budget in mid-episode: a reward that was not the user's is chosen anew."""
-    R_hat = jnp.where(carry.fixed, carry.R_hat, jnp.full_like(carry.R_hat, jnp.nan))
+    kept = carry.fixed | (change == 0)
+    R_hat = jnp.where(kept, carry.R_hat, jnp.full_like(carry.R_hat, jnp.nan))
     return carry._replace(R_hat=R_hat, C_hat=carry.C_hat + change)
 
 
