@@ -1,5 +1,6 @@
 """The equations against values worked by hand, and what a chunk of steps teaches."""
 
+import dataclasses
 import functools
 import math
 
@@ -132,6 +133,16 @@ def test_steps_are_judged_by_what_they_bring():
     # A^R: 2, then 1 + 0.5 * 0.5 * 2; A^C: 0, then 0.5.
     np.testing.assert_allclose(target, np.tile([[1.5, 2.0], [0.5, 0.0]], 8), rtol=1e-6)
     np.testing.assert_allclose(better, np.tile([-1.0, 1.0], 8), rtol=1e-5)  # reward alone
+
+
+def test_more_than_enough_is_judged_as_enough_where_the_cost_counts():
+    bounded = dataclasses.replace(CONFIG, enough=4.0)
+    rows = steps(16, cost=jnp.zeros(16), lam=jnp.ones(16))
+    much, enough = (rows._replace(reward=jnp.full(16, value)) for value in (8.0, 4.0))
+    judged = [ppo.judged(bounded, learner(), given, UNITS)[1] for given in (much, enough)]
+    np.testing.assert_array_equal(*judged)
+    free = ppo.judged(CONFIG, learner(), much, UNITS)[1]
+    assert float(jnp.abs(free - judged[0]).max()) > 0.1
 
 
 def test_what_was_better_is_done_more_under_each_lambda():
