@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 DEATHS = 3
-"""Times in a row that a worker may die at the same step: then it is the episode that kills it."""
+"""Times in a row that a worker may die at one step of its episodes: then they are what kills it."""
 
 
 class Source(NamedTuple):
@@ -178,7 +178,7 @@ class Pool:
 
     def _replace(self, worker: "_Process") -> None:
         """A worker died: start another and begin the current episodes of its lanes again."""
-        if worker.died() >= DEATHS:
+        if worker.died(self.board.lap[worker.lanes].tolist()) >= DEATHS:
             raise SafestitchError(
                 f"the simulator of {self.source.spec.task} crashed {DEATHS} times in a row at step "
                 f"{worker.answered} of its episodes ({worker.ending()}). The seeds of the episodes "
@@ -203,7 +203,7 @@ class _Process:
         """Commands that have not been answered, oldest first."""
         self.answered = 0
         """Rounds since the process began."""
-        self._deaths = (-1, 0)
+        self._deaths: tuple[tuple[int, ...], int] = ((), 0)
         self._start()
 
     def _start(self) -> None:
@@ -269,10 +269,11 @@ class _Process:
             self.answered += report[0] == max(self.groups)
         return True
 
-    def died(self) -> int:
-        """Note a death, and return how often in a row it came at the same step."""
-        step, times = self._deaths
-        self._deaths = (self.answered, times + 1 if step == self.answered else 1)
+    def died(self, laps: list[int]) -> int:
+        """Note a death, and return how often in a row it came at this step of these laps."""
+        moment = (self.answered, *laps)
+        last, times = self._deaths
+        self._deaths = (moment, times + 1 if last == moment else 1)
         return self._deaths[1]
 
     def _exactly(self, size: int) -> bytes:
