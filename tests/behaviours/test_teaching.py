@@ -1,4 +1,4 @@
-"""The ant that shows AntCircle's learner the way."""
+"""The ant and the swimmer that show learners the way."""
 
 import math
 
@@ -90,3 +90,22 @@ def test_it_earns_on_the_simulator_and_within_bounds_if_careful():
     assert best[0.0][1] > 20
     assert best[1.0][0] > 50
     assert best[1.0][1] < 20
+
+
+def test_the_swimmer_swims_weaker_where_the_cost_weighs():
+    entry = get_entry("SwimmerVelocity")
+    if reason := obstacle(entry.suite):
+        pytest.skip(reason)
+    environment = make_simulator("SwimmerVelocity")
+    teacher, random = teacher_of(Source(entry.spec)), np.random.default_rng(0)
+    earned = {}
+    for lam in (0.0, 3.0):
+        obs, earned[lam] = environment.reset(0), 0.0
+        for _ in range(entry.horizon):
+            action = teacher(np.asarray(obs, np.float32)[None], np.full(1, lam, "f"), random)[0]
+            assert np.abs(action).max() <= 1.0 / (1.0 + lam)
+            obs, reward, *_ = environment.step(action)
+            earned[lam] += float(reward)
+    environment.close()
+    assert earned[0.0] > 300  # of random actions: about 0
+    assert 100 < earned[3.0] < 250
