@@ -17,7 +17,7 @@ class Schedule:
     updates: float = 0.25
     """Of a soft actor-critic: updates of the critics per step of the environment."""
     warmup: int = 5_000
-    """Steps before learning begins: of random actions, or a teacher's (AntCircle)."""
+    """Steps before learning begins: of random actions, or a teacher's (teaching.py)."""
     capacity: int = 1_000_000
     """Of a soft actor-critic: transitions that are remembered."""
     switches: float = 0.5
@@ -39,7 +39,10 @@ RUNNING = ppo.Config(gamma=0.995, zero_share=0.3, lambda_high=5.0)
 teach to run; lambda then changes often in mid-episode, so that heavy ones learn to slow down."""
 FAMILIES: dict[str, tuple[Preferences, Schedule]] = {
     "": (sac.Config(), Schedule()),
-    "AntRun": (sac.Config(), Schedule(steps=1_000_000)),
+    "AntRun": (
+        sac.Config(zero_share=0.3, lambda_high=3.0),
+        Schedule(steps=1_200_000, switches=2.0),
+    ),
     "AntCircle": (
         sac.Config(lambda_high=8.0),
         Schedule(steps=1_100_000, warmup=60_000, switches=2.0),
@@ -56,8 +59,18 @@ FAMILIES: dict[str, tuple[Preferences, Schedule]] = {
         Schedule(steps=1_600_000, switches=3.0),
     ),
     "HalfCheetahVelocity": (sac.Config(), Schedule(steps=500_000)),
-    "Walker2dVelocity": (sac.Config(), Schedule(steps=500_000)),
-    "SwimmerVelocity": (ppo.Config(gamma=0.999), Schedule(steps=5_000_000)),
+    "HopperVelocity": (
+        dataclasses.replace(RUNNING, enough=1.75),
+        Schedule(steps=10_000_000, switches=5.0),
+    ),
+    "Walker2dVelocity": (
+        sac.Config(lambda_high=3.0, enough=3.3),
+        Schedule(steps=1_400_000, switches=3.0),
+    ),
+    "SwimmerVelocity": (
+        sac.Config(gamma=0.997, lambda_high=2.0, enough=0.22),
+        Schedule(steps=1_900_000, warmup=60_000, switches=3.0),
+    ),
 }
 """Ending of a task's name -> what it is learned with."""
 
