@@ -16,7 +16,7 @@ import _results
 
 from safestitch.files import write_atomic
 
-POINTS = {"fast": (1_500, 3_000, 6_000, 12_000, 20_000), "paper": (2_000, 6_000, 20_000)}
+POINTS = {"fast": (1_500, 3_000, 6_000, 15_000, 30_000), "paper": (2_000, 6_000, 20_000)}
 """Iterations of the trainings."""
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--episodes", type=int, default=10)
     parser.add_argument("--presets", nargs="+", default=list(POINTS))
-    parser.add_argument("--most", type=int, default=20_000, help="iterations of the last point")
+    parser.add_argument("--most", type=int, default=30_000, help="iterations of the last point")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     rows = []

@@ -136,7 +136,7 @@ def test_help_of_a_command(safestitch, arguments, words):
 
 def test_presets_are_the_defaults_shown(safestitch):
     fast, paper = (safestitch("train", "gas", f"--preset={p}", "--help") for p in ("fast", "paper"))
-    assert "(default: 6000)" in fast.words and "(default: 400000)" not in fast.words
+    assert "(default: 15000)" in fast.words and "(default: 400000)" not in fast.words
     assert "(default: 400000)" in paper.words
 
 

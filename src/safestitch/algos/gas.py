@@ -335,7 +335,7 @@ ALGORITHM = Algorithm(
     presets={
         "paper": Config(),
         "fast": Config(
-            iterations=6_000, batch=256, learning_rate=1e-3, schedule="cosine", layers=4
+            iterations=15_000, batch=256, learning_rate=1e-3, schedule="cosine", layers=4
         ),
     },
     prepare=prepare,
