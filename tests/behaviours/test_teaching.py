@@ -67,45 +67,37 @@ def test_others_begin_by_chance():
     assert own(np.zeros((3, 34), "f"), np.zeros(3, "f"), np.random.default_rng(0)).shape == (3, 8)
 
 
-def test_it_earns_on_the_simulator_and_within_bounds_if_careful():
-    entry = get_entry("AntCircle")
+def taught(task: str, lam: float, seeds: int) -> list[tuple[float, float, float]]:
+    """Reward, cost and strongest action of episodes that the teacher plays on the simulator."""
+    entry = get_entry(task)
     if reason := obstacle(entry.suite):
         pytest.skip(reason)
-    environment = make_simulator("AntCircle")
-    teacher, random = teacher_of(Source(entry.spec)), np.random.default_rng(0)
-    best = {}
-    for lam in (0.0, 1.0):
-        episodes = []
-        for seed in range(3):
-            obs, sums, done = environment.reset(seed), np.zeros(2), False
-            while not done:
-                action = teacher(np.asarray(obs, np.float32)[None], np.full(1, lam, "f"), random)[0]
-                obs, reward, cost, terminated, truncated = environment.step(action)
-                sums += (reward, cost)
-                done = terminated or truncated
-            episodes.append(sums)
-        best[lam] = max(episodes, key=lambda s: s[0])
+    environment, random = make_simulator(task), np.random.default_rng(0)
+    teacher, weight, episodes = teacher_of(Source(entry.spec)), np.full(1, lam, "f"), []
+    for seed in range(seeds):
+        obs, sums, strongest, done = environment.reset(seed), np.zeros(2), 0.0, False
+        while not done:
+            action = teacher(np.asarray(obs, np.float32)[None], weight, random)[0]
+            obs, reward, cost, terminated, truncated = environment.step(action)
+            sums += (reward, cost)
+            strongest = max(strongest, float(np.abs(action).max()))
+            done = terminated or truncated
+        episodes.append((float(sums[0]), float(sums[1]), strongest))
     environment.close()
-    assert best[0.0][0] > 100
-    assert best[0.0][1] > 20
-    assert best[1.0][0] > 50
-    assert best[1.0][1] < 20
+    return episodes
+
+
+def test_it_earns_on_the_simulator_and_within_bounds_if_careful():
+    reckless, careful = (max(taught("AntCircle", lam, seeds=3)) for lam in (0.0, 1.0))
+    assert reckless[0] > 100
+    assert reckless[1] > 20
+    assert careful[0] > 50
+    assert careful[1] < 20
 
 
 def test_the_swimmer_swims_weaker_where_the_cost_weighs():
-    entry = get_entry("SwimmerVelocity")
-    if reason := obstacle(entry.suite):
-        pytest.skip(reason)
-    environment = make_simulator("SwimmerVelocity")
-    teacher, random = teacher_of(Source(entry.spec)), np.random.default_rng(0)
-    earned = {}
-    for lam in (0.0, 3.0):
-        obs, earned[lam] = environment.reset(0), 0.0
-        for _ in range(entry.horizon):
-            action = teacher(np.asarray(obs, np.float32)[None], np.full(1, lam, "f"), random)[0]
-            assert np.abs(action).max() <= 1.0 / (1.0 + lam)
-            obs, reward, *_ = environment.step(action)
-            earned[lam] += float(reward)
-    environment.close()
-    assert earned[0.0] > 300  # of random actions: about 0
-    assert 100 < earned[3.0] < 250
+    [strong], [weak] = (taught("SwimmerVelocity", lam, seeds=1) for lam in (0.0, 3.0))
+    assert strong[0] > 300  # of random actions: about 0
+    assert strong[2] <= 1.0
+    assert 100 < weak[0] < 250
+    assert weak[2] <= 0.25

@@ -48,11 +48,13 @@ GAIT = np.array(
 
 def teacher_of(source: Source) -> Teacher:
     """Who plays before the learner does."""
-    if source.spec.task == "SwimmerVelocity" and source.own is None:
-        return _swimming
-    if source.spec.task == "AntCircle" and source.own is None:
-        return functools.partial(_steered, _runner())
-    return functools.partial(_chance, source.spec.act_dim)
+    match None if source.own else source.spec.task:
+        case "AntCircle":
+            return functools.partial(_steered, _runner())
+        case "SwimmerVelocity":
+            return _swimming
+        case _:
+            return functools.partial(_chance, source.spec.act_dim)
 
 
 def _chance(act_dim: int, obs, _, random: np.random.Generator) -> Float[np.ndarray, "n a"]:
