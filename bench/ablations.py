@@ -13,7 +13,7 @@ from safestitch.envs import TASKS
 VARIANTS = {
     "GAS": {},
     "alpha 0.5 (no stitching)": {"alpha": 0.5},
-    "no TSRA": {"tsra": False},
+    "no TSRA": {"whole": 1.0},
     "no relabelling": {"relabel": False},
     "no reshaping": {"reshape": False},
 }

@@ -1,17 +1,22 @@
 """Milliseconds per iteration of every method at its published settings, beside the matrix rate.
 
-    python bench/methods_speed.py [--seconds 60] [--methods gas cdt] [--preset paper]
+    pip download --no-deps osrl-lib && unzip osrl_lib-*.whl -d osrl && pip install torch gymnasium
+    python bench/methods_speed.py [--seconds 60] [--methods gas cdt] [--preset paper] [--osrl osrl]
 
 share = floating-point operations of the method's matrix products, written out naively
         / time per iteration / matrix-multiply rate (2048x128 @ 128x128, float32, all cores)
 Rounds alternate between methods, each against the matrix rate measured just before; figures are
-medians over rounds. Where torch is installed, a CDT of the same sizes in eager torch runs beside.
+medians over rounds. With `--osrl`, a step of OSRL's own CDT of the same sizes is measured beside.
 """
 
 import argparse
+import importlib
 import itertools
 import statistics
+import sys
 import time
+import types
+from pathlib import Path
 
 import _results
 import jax
@@ -99,34 +104,56 @@ def training(name: str, preset: str):
     return measure
 
 
-def eager_torch(c):
-    """A CDT step of these sizes in eager torch; None where torch is not installed."""
-    try:
-        import torch  # noqa: PLC0415 (only a comparison)  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return None
-    d, k = c.embedding, c.context
-    layer = torch.nn.TransformerEncoderLayer(
-        d, c.heads, 4 * d, c.dropout, "gelu", batch_first=True, norm_first=True
+def osrl_step(directory: Path, c):
+    """A function that measures a training step of OSRL's own CDT, eager torch, of these sizes.
+
+    Only the modules of the method are run: the package wants versions of 2023. Batches are made
+    beforehand, which spares it the sampling that ours includes.
+    """
+    import torch  # noqa: PLC0415 (only a comparison)  # pyright: ignore[reportMissingImports]
+
+    for name in ("osrl", "osrl.algorithms", "osrl.common"):
+        package = types.ModuleType(name)
+        package.__path__ = [str(directory.joinpath(*name.split(".")))]
+        sys.modules[name] = package
+    logger = type("Logger", (), {"store": lambda *_, **__: None})
+    loggers = types.ModuleType("fsrl.utils")
+    vars(loggers).update(DummyLogger=logger, WandbLogger=logger)
+    sys.modules.update({"fsrl": types.ModuleType("fsrl"), "fsrl.utils": loggers})
+    theirs = importlib.import_module("osrl.algorithms.cdt")
+    dropouts = ("attention_dropout", "residual_dropout", "embedding_dropout")
+    model = theirs.CDT(
+        OBS,
+        ACT,
+        max_action=1.0,
+        seq_len=c.context,
+        episode_len=SPEC.horizon,
+        embedding_dim=c.embedding,
+        num_layers=c.blocks,
+        num_heads=c.heads,
+        use_rew=True,
+        use_cost=True,
+        cost_transform=True,
+        stochastic=True,
+        target_entropy=-ACT,
+        **dict.fromkeys(dropouts, c.dropout),
     )
-    body = torch.nn.TransformerEncoder(layer, c.blocks, enable_nested_tensor=False)
-    embed = [torch.nn.Linear(i, d) for i in (1, 1, OBS, ACT)]
-    head = torch.nn.Linear(d, 2 * ACT)
-    parameters = [p for m in (body, head, *embed) for p in m.parameters()]
-    step = torch.optim.AdamW(parameters, lr=c.learning_rate, weight_decay=c.weight_decay)
-    causal = torch.nn.Transformer.generate_square_subsequent_mask(4 * k)
+    trainer = theirs.CDTTrainer(
+        model,
+        None,
+        learning_rate=c.learning_rate,
+        weight_decay=c.weight_decay,
+        clip_grad=c.clip,
+        loss_cost_weight=0.02,
+    )
+    steps = c.batch, c.context
+    one = torch.ones(steps)
+    now = torch.arange(c.context).repeat(c.batch, 1)
+    batch = (torch.randn(*steps, OBS), torch.rand(*steps, ACT), one, one, now, one, one[:, 0], one)
 
     def measure() -> float:
         begin = time.perf_counter()
-        columns = [torch.randn(c.batch, k, i) for i in (1, 1, OBS, ACT)]
-        parts = [e(x) for e, x in zip(embed, columns, strict=True)]
-        x = body(torch.stack(parts, 2).reshape(c.batch, 4 * k, d), mask=causal, is_causal=True)
-        mean, log_std = head(x.reshape(c.batch, k, 4, d)[:, :, 2]).chunk(2, -1)
-        loss = -torch.distributions.Normal(mean, log_std.exp()).log_prob(columns[3]).mean()
-        step.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, c.clip)
-        step.step()
+        trainer.train_one_step(*batch)
         return time.perf_counter() - begin
 
     measure()
@@ -138,12 +165,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to measure")
     parser.add_argument("--methods", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
     parser.add_argument("--preset", default="paper", help="settings of each method")
+    parser.add_argument("--osrl", type=Path, help="directory of the unpacked wheel; needs torch")
     options = parser.parse_args()
     rate = matrix_rate()
     measures = {name: training(name, options.preset) for name in options.methods}
-    torch_step = eager_torch(ALGORITHMS["cdt"].presets[options.preset])
-    if torch_step:
-        measures["cdt, eager torch"] = torch_step
+    if options.osrl:
+        measures["cdt, OSRL"] = osrl_step(options.osrl, ALGORITHMS["cdt"].presets[options.preset])
     rounds: list[dict[str, tuple[float, float]]] = []
     end = time.monotonic() + options.seconds
     while time.monotonic() < end or not rounds:
@@ -161,9 +188,11 @@ def main() -> None:
         share = statistics.median(flop / r[name][0] / r[name][1] for r in rounds)
         rows.append({"method": name, "GFLOP": flop / 1e9, "ms": ms, "share of matrix rate": share})
     _results.show(f"training, preset {options.preset}, one seed, {len(rounds)} rounds", rows)
-    if not torch_step:
-        _results.console.print("eager torch: not installed, skipped")
-    _results.finish(methods=rows, preset=options.preset, rounds=len(rounds))
+    figures = {"methods": rows, "preset": options.preset, "rounds": len(rounds)}
+    if options.osrl and "cdt" in options.methods:
+        ratios = [r["cdt, OSRL"][0] / r["cdt"][0] for r in rounds]
+        figures["OSRL's time / ours"] = statistics.median(ratios)
+    _results.finish(**figures)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What to ask for: the budget goal G and the rules that turn it into a request."""
 
+import types
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,9 @@ from safestitch.algos.asking import (
     choose_reward,
     expectile_weight,
     lowered,
+    modest,
     reward_price_loss,
+    thrifty,
     tight_budget,
 )
 from safestitch.nn import EmbeddedMLP
@@ -117,28 +121,27 @@ def test_tight_budget_is_mostly_tight():
     ],
 )
 def test_rules(rule, plan, bought, asked):
-    given_ = jnp.float32(plan), jnp.float32(bought), jnp.float32(0.5)
-    for found in choose_reward(rule, *given_, free, 0.8):
-        assert found.shape == ()
-        assert float(found) == pytest.approx(asked, rel=1e-6)
+    given_ = jnp.float32(plan), jnp.float32(0.5), jnp.float32(bought)
+    found = choose_reward(rule, *given_, free, 0.8)
+    assert found.shape == ()
+    assert float(found) == pytest.approx(asked, rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("plan", "bought", "budget", "asked", "kept"),
+    ("plan", "budget", "bought", "asked"),
     [
-        # The price of a reward is the reward itself; floor 0.9.
-        (0.4, 0.6, 0.5, 0.5, 0.5),  # raised as far as the budget goes
-        (0.6, 0.4, 0.5, 0.5, 0.5),  # G sank, the budget pays half of the way back to the plan
-        (0.6, 0.4, 0.38, 0.38, 0.4),  # a little below both: asked for, but not planned for
-        (0.6, 0.4, 0.1, 0.36, 0.4),  # never below 0.9 of the lesser
-        (-0.4, -0.2, -9.0, -0.44, -0.4),  # less than a negative plan is more negative
-        (np.nan, 0.6, 0.1, 0.54, 0.6),  # at first the plan is G
+        # The price of a reward is the reward itself.
+        (0.4, 0.5, 0.6, 0.5),  # raised as far as the budget goes
+        (0.6, 0.5, 0.4, 0.5),  # G sank, the budget pays half of the way back to the plan
+        (0.6, 0.1, 0.4, 0.4),  # never below the lesser
+        (-0.4, -9.0, -0.2, -0.4),
+        (np.nan, 0.1, 0.6, 0.6),  # at first the plan is G
     ],
 )
-def test_planned_by_hand(plan, bought, budget, asked, kept):
-    given_ = jnp.float32(plan), jnp.float32(bought), jnp.float32(budget)
+def test_planned_by_hand(plan, budget, bought, asked):
+    given_ = jnp.float32(plan), jnp.float32(budget), jnp.float32(bought)
     found = choose_reward("planned", *given_, lambda r: r, 0.9)
-    assert [float(x) for x in found] == pytest.approx([asked, kept], rel=1e-5)
+    assert float(found) == pytest.approx(asked, rel=1e-5)
 
 
 def test_only_two_rules_ask_for_the_price():
@@ -147,11 +150,46 @@ def test_only_two_rules_ask_for_the_price():
 
     plan, bought, budget = jnp.float32(0.3), jnp.float32(0.5), jnp.float32(0.1)
     asked = {
-        rule: float(choose_reward(rule, plan, bought, budget, dear, 0.8)[0])
+        rule: float(choose_reward(rule, plan, budget, bought, dear, 0.8))
         for rule in ("first", "again", "rising", "affordable", "planned")
     }
     blind = {"first": 0.3, "again": 0.5, "rising": 0.5}
-    assert asked == pytest.approx(blind | {"affordable": 0.4, "planned": 0.24})
+    assert asked == pytest.approx(blind | {"affordable": 0.4, "planned": 0.3})
+
+
+def steep(C):
+    return jnp.minimum(2.0 * C, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("goal", "C_hat", "thrift", "budget", "bought"),
+    [
+        (steep, 1.0, 0.1, 0.5, 0.9),  # asked at 0, 0.2, .. 1: 0.9 lies halfway from 0.4 to 0.6
+        (steep, 0.3, 0.1, 0.27, 0.54),  # where every bit of the budget earns, little is spared
+        (steep, 0.3, 0.0, 0.3, 0.6),
+        (jnp.ones_like, 0.8, 0.1, 0.0, 1.0),  # what buys nothing is not spent
+        (lambda C: C - 1.0, 0.5, 0.1, 0.45, -0.55),  # less than a negative goal is more negative
+        (lambda C: C + 0.5, 0.0, 0.1, 0.0, 0.5),  # nothing left to spare
+    ],
+)
+def test_thrift_by_hand(goal, C_hat, thrift, budget, bought):
+    cfg = types.SimpleNamespace(thrift=thrift, caution=0.0)
+    offer = thrifty(cfg, jnp.float32(C_hat), goal)
+    assert [float(x) for x in offer] == pytest.approx([budget, bought], abs=1e-6)
+
+
+def test_what_the_thrifty_ask_for_is_modest_too():
+    # Half of the largest budget buys 0.9; a fifth of a half of it is left.
+    offer = thrifty(types.SimpleNamespace(thrift=0.1, caution=0.2), jnp.float32(1.0), steep)
+    assert [float(x) for x in offer] == pytest.approx([0.5, 0.81])
+
+
+@pytest.mark.parametrize(
+    ("bought", "budget", "asked"),
+    [(0.8, 1.0, 0.8), (0.8, 0.5, 0.76), (0.8, 0.0, 0.72), (-0.8, 0.0, -0.88)],
+)
+def test_modest_asks_less_of_a_tight_budget(bought, budget, asked):
+    assert float(modest(jnp.float32(bought), jnp.float32(budget), 0.1)) == pytest.approx(asked)
 
 
 def asked(bought: float, budget: float, price, floor: float = 0.8) -> float:
@@ -221,9 +259,15 @@ def test_price_loss_by_hand():
 
 
 def test_advice_is_the_rule_with_g_and_p():
-    # G = 1 and P = R: of [0.5, 1] a budget of 0.8 affords 0.8. "again" asks for G itself.
-    advisors = Advisors(linear_goal(0.0, 0.0, 0.0, 1.0), linear_goal(0.0, 1.0, 0.0, 0.0))
+    # G = 0.2 + C^ and P = R: of [0.5, 1] a budget of 0.8 affords 0.8. "again" asks for G itself.
+    advisors = Advisors(linear_goal(0.0, 1.0, 0.0, 0.2), linear_goal(0.0, 1.0, 0.0, 0.0))
     now = jnp.float32(np.nan), row(0.0), jnp.float32(0.8), jnp.float32(0.1)
-    assert float(advise(advisors, "affordable", 0.5, *now)[0]) == pytest.approx(0.8)
-    assert [float(x) for x in advise(advisors, "planned", 0.5, *now)] == pytest.approx([0.8, 1.0])
-    assert float(advise(advisors, "again", 0.5, *now)[0]) == 1.0
+
+    def advice(rule: str, caution: float = 0.0) -> list[float]:
+        cfg = types.SimpleNamespace(target=rule, floor=0.5, caution=caution, thrift=0.0)
+        return [float(x) for x in advise(cfg, advisors, *now)]
+
+    assert advice("affordable") == pytest.approx([0.8, 0.8])
+    assert advice("planned") == pytest.approx([1.0, 0.8])
+    assert advice("again") == pytest.approx([1.0, 0.8])
+    assert advice("again", caution=0.5)[0] == pytest.approx(0.9)  # half of the fifth that is spent

@@ -35,6 +35,8 @@ TINY = Config(
     alpha=0.7,
     budget_expectile=0.9,
     budget_batch=40,
+    thrift=0.0,
+    caution=0.0,
     floor=0.8,
     reserve=0.0,
 )
@@ -160,7 +162,7 @@ def test_paper_preset_is_the_papers_table():
         "epsilon": 0.5,
         "iterations": 400_000,
         "schedule": "constant",
-        "tsra": True,
+        "whole": 0.0,
         "relabel": True,
         "reshape": True,
     }
@@ -171,8 +173,10 @@ def test_fast_preset_is_smaller_and_annealed():
     fast, paper = ALGORITHM.presets["fast"], ALGORITHM.presets["paper"]
     assert fast.schedule == "cosine"
     assert fast.iterations * fast.batch * fast.layers < paper.iterations * paper.batch
-    same = ("alpha", "delta", "q", "epsilon", "tsra", "relabel", "reshape")
+    same = ("alpha", "delta", "relabel", "reshape", "target", "thrift", "caution", "reserve")
     assert all(getattr(fast, name) == getattr(paper, name) for name in same)
+    assert fast.q < paper.q  # of fewer and better segments, more
+    assert fast.epsilon > paper.epsilon
 
 
 # --- prepare and segments ----------------------------------------------------------------------
@@ -302,7 +306,7 @@ def hand_data(n: int = 5, /, **changes: Any) -> Data:
 @pytest.mark.parametrize("first", [0, 2, 4])
 def test_ends_cover_the_rest_of_the_episode_uniformly(first):
     u = (jnp.arange(3000.0) + 0.5) / 3000.0
-    ends = gas.draw_ends(TINY, hand_data(), jnp.full(3000, first, jnp.int32), u)
+    ends = gas.draw_ends(0.0, hand_data(), jnp.full(3000, first, jnp.int32), u)
     values, counts = np.unique(np.asarray(ends), return_counts=True)
     assert values.tolist() == list(range(first, 5))
     assert counts.max() - counts.min() <= 1
@@ -311,20 +315,26 @@ def test_ends_cover_the_rest_of_the_episode_uniformly(first):
 def test_ends_at_the_ends_of_the_unit_interval():
     below_one = float(np.nextafter(np.float32(1), np.float32(0)))
     rows = jnp.array([1, 1, 1], jnp.int32)
-    assert gas.draw_ends(TINY, hand_data(), rows, row(0.0, below_one, 1.0)).tolist() == [1, 4, 4]
+    assert gas.draw_ends(0.0, hand_data(), rows, row(0.0, below_one, 1.0)).tolist() == [1, 4, 4]
 
 
 def test_ends_stay_in_their_own_episode():
     data = hand_data(last=jnp.array([1, 1, 4, 4, 4], jnp.int32))
     rows = jnp.array([0, 1, 2, 3, 4], jnp.int32)
-    assert gas.draw_ends(TINY, data, rows, jnp.full(5, 0.999)).tolist() == [1, 1, 4, 4, 4]
+    assert gas.draw_ends(0.0, data, rows, jnp.full(5, 0.999)).tolist() == [1, 1, 4, 4, 4]
 
 
 def test_without_tsra_segments_end_with_their_episode():
-    cfg = dataclasses.replace(TINY, tsra=False)
     data = hand_data(last=jnp.array([1, 1, 4, 4, 4], jnp.int32))
     rows = jnp.array([0, 1, 2, 3, 4], jnp.int32)
-    assert gas.draw_ends(cfg, data, rows, jnp.zeros(5)).tolist() == [1, 1, 4, 4, 4]
+    assert gas.draw_ends(1.0, data, rows, jnp.zeros(5)).tolist() == [1, 1, 4, 4, 4]
+
+
+def test_a_share_of_segments_is_whole():
+    # Of 4 steps each is the end of a tenth of the draws, and the last of 60% more.
+    u = (jnp.arange(3000.0) + 0.5) / 3000.0
+    ends = gas.draw_ends(0.6, hand_data(), jnp.full(3000, 1, jnp.int32), u)
+    assert np.bincount(np.asarray(ends)).tolist() == [0, 300, 300, 300, 2100]
 
 
 # --- top_segments ------------------------------------------------------------------------------
@@ -488,7 +498,7 @@ def test_without_reshaping_d_q_is_not_drawn():
 
 
 def test_without_tsra_every_segment_ends_with_its_episode():
-    counts = segment_counts(drawn(tsra=False, epsilon=0.0))
+    counts = segment_counts(drawn(whole=1.0, epsilon=0.0))
     assert set(counts) == {(first, 4) for first in range(5)}
 
 
@@ -997,21 +1007,37 @@ def test_affordable_asks_for_what_fits_by_the_cost_goal():
     assert shown(late, target="affordable")[0]["R_hat"] == pytest.approx(0.04, abs=1e-4)
 
 
-def test_planned_keeps_the_plan_that_it_asks_less_than():
-    # As above, 0.8 of G = 0.7 is asked for at the start: the plan stays 0.7.
+def test_planned_asks_between_the_plan_and_g():
     seen, carry = shown(begin(2.0), target="planned")
-    assert seen["R_hat"] == pytest.approx(0.56, abs=1e-4)
-    assert float(carry.R_hat) == pytest.approx(0.7, abs=1e-4)
-    # A step that earns 1 and costs nothing leaves 0.6 of it. G = 0.6 + 0.1 + 0.1 s - 0.2 = 0.5:
-    # the least is 0.4, whose price 0.2 + 0.25 + 0.2 is above 0.5.
+    assert seen["R_hat"] == pytest.approx(0.7, abs=1e-4)
+    # A step that earns 1 and costs nothing leaves 0.6 of it. G = 0.6 + 0.1 + 0.1 s - 0.2 = 0.5
+    # is the least, whatever its price: 0.25 + 0.25 + 0.2 is above 0.5.
     seen, carry = shown(observed(carry, 1.0, 0.0), target="planned")
-    assert seen["R_hat"] == pytest.approx(0.4, abs=1e-4)
+    assert seen["R_hat"] == pytest.approx(0.5, abs=1e-4)
     assert float(carry.R_hat) == pytest.approx(0.5, abs=1e-4)
+
+
+def test_thrift_shows_the_policy_a_smaller_budget_and_keeps_the_rest():
+    # G = 0.6 + 0.2 C^: all but a tenth of the 0.7 that C^ = 0.5 buys is had for 0.15.
+    seen, carry = shown(begin(2.0), target="again", thrift=0.1)
+    assert (seen["R_hat"], seen["C_hat"]) == pytest.approx((0.63, 0.15), abs=1e-4)
+    assert float(carry.C_hat) == 0.5
+    # A target that the user chose goes with all of the budget.
+    seen, _ = shown(begin(2.0, target=5.0), thrift=0.1)
+    assert (seen["R_hat"], seen["C_hat"]) == pytest.approx((0.5, 0.5), abs=1e-4)
 
 
 def test_the_floor_is_the_configs():
     seen, _ = shown(begin(2.0), target="affordable", floor=0.9)
     assert seen["R_hat"] == pytest.approx(0.63, abs=1e-4)
+
+
+def test_caution_takes_off_g_what_is_missing_of_the_largest_budget():
+    # G = 0.7 at half of the largest cost: less half of the caution. At all of it G = 0.8, whole.
+    seen, _ = shown(begin(2.0), target="again", caution=0.2)
+    assert seen["R_hat"] == pytest.approx(0.63, abs=1e-4)
+    seen, _ = shown(begin(4.0), target="again", caution=0.2)
+    assert seen["R_hat"] == pytest.approx(0.8, abs=1e-4)
 
 
 def test_redial_moves_the_budget_and_asks_anew():

@@ -10,10 +10,12 @@ import pytest
 
 from safestitch import data
 from safestitch.behaviours import making
-from safestitch.behaviours.making import Order, make, order_for
+from safestitch.behaviours.making import Order, behind, make, order_for
 from safestitch.behaviours.snapshots import digest, save
+from safestitch.behaviours.thinning import Region
 from safestitch.catalog import get_entry
 from safestitch.data import dsrl
+from safestitch.data.coverage import public_frontier
 from safestitch.records import SafestitchError
 
 ENV = "own_environments:corridor"
@@ -147,6 +149,30 @@ def test_an_order_is_as_the_public_data():
     # Public rewards of CarRun begin at 204; a twentieth of the largest, 575, below that will do.
     assert making._least_reward(order, "CarRun") == pytest.approx(204.287 - 28.733, abs=0.01)
     assert making._least_reward(Order(9, env="my:env"), "CarRun") == -np.inf
+
+
+def test_where_public_data_are_ahead():
+    """One episode at each tenth of the cost range, at a share of the public frontier; the rest 0.
+
+    From 50 to 70% the public frontier of CarCircle is flat: an episode at 50% counts for all three.
+    """
+    entry = get_entry("CarCircle")
+    best = np.array(public_frontier("CarCircle"))
+    costs = np.append(np.arange(0.0, 101.0, 10.0), np.zeros(1439))
+    region = Region(100.0)
+
+    def ahead(*shares: float, order: Order | None = None) -> list[int]:
+        rewards = np.append(np.asarray(shares) * best, np.zeros(1439))
+        return behind(order or order_for(entry), "CarCircle", region, rewards, costs)
+
+    fair = [1.0] * 11
+    assert ahead(*fair) == []
+    assert ahead(*[0.951] * 11) == [] and ahead(*[0.949] * 11) == list(range(11))
+    assert ahead(*fair[:4], 0.96, 0.94, 0.97, *fair[7:]) == [5]
+    assert ahead(*fair[:5], 0.97, 0.94, *fair[7:]) == []
+    # Few episodes are not asked to reach as far, nor is the user's own environment.
+    assert ahead(*[0.5] * 11, order=Order(1449, cost_range=100.0)) == []
+    assert ahead(*[0.5] * 11, order=Order(1450, env=ENV)) == []
 
 
 def test_too_few_are_of_use(fresh, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from safestitch.behaviours.actor import init_actor
-from safestitch.behaviours.aiming import _combined, _residuals, aim
+from safestitch.behaviours.aiming import _combined, _residuals, aim, chase
 from safestitch.behaviours.plan import (
     LADDER,
     NOISES,
@@ -165,6 +165,16 @@ def test_it_tries_the_best_within_each_cost():
     rewards, costs = np.arange(40.0), np.full(40, 5.0)
     first = aim(settings, rewards, costs, Region(10.0), 60, 100)[:21]  # 35%
     assert Counter(s.rung for s in first) == {39: 3, **dict.fromkeys(range(30, 39), 2)}
+
+
+def test_it_chases_the_best_within_some_costs_alone():
+    """Twelve settings each at costs 5 and 9: where more is wanted, the best ten are repeated."""
+    settings = [Setting(0, rung, 3) for rung in range(24)]
+    rewards, costs = np.arange(24.0), np.repeat([5.0, 9.0], 12)
+    chosen = chase(settings, rewards, costs, Region(10.0), 40, [5])
+    assert Counter(s.rung for s in chosen) == dict.fromkeys(range(2, 12), 4)
+    chosen = chase(settings, rewards, costs, Region(10.0), 40, [3, 5, 9])  # at cost 3 is none
+    assert Counter(s.rung for s in chosen) == dict.fromkeys([*range(2, 12), *range(14, 24)], 2)
 
 
 def test_what_was_off_before_is_expected_to_be_off_again():

@@ -23,7 +23,7 @@ seed = 7
 [methods.other]
 algorithm = "gas"
 preset = "paper"
-settings = { alpha = 0.9, tsra = false, budget_batch = 8 }
+settings = { alpha = 0.9, relabel = false, budget_batch = 8 }
 seeds = 1
 minutes = 2.5
 tasks = ["BallRun"]
@@ -62,7 +62,7 @@ def test_jobs(tmp_path):
     ]
     assert " ".join(jobs["BallRun.data"].words) == "data make BallRun"
     assert " ".join(jobs["BallRun.other.train"].words) == (
-        "train gas BallRun --seeds 1 --preset paper --alpha 0.9 --no-tsra --budget-batch 8 "
+        "train gas BallRun --seeds 1 --preset paper --alpha 0.9 --no-relabel --budget-batch 8 "
         "--minutes 2.5 --data-seed 7 --out out/BallRun/other"
     )
     assert " ".join(jobs["StitchChain.gas.eval"].words) == (

@@ -51,30 +51,62 @@ def reward_price_loss(net: EmbeddedMLP, s, R, C, t) -> Float[Array, ""]:
     return jnp.mean((C - reward_price(net, s, R, t)) ** 2)
 
 
+class Offer(NamedTuple):
+    """A budget and what it buys."""
+
+    budget: Float[Array, ""]
+    bought: Float[Array, ""]
+
+
+def thrifty(cfg, C_hat: Float[Array, ""], goal: Callable[[Float[Array, " k"]], Any]) -> Offer:
+    """The least budget that buys all but a share `thrift` of what C^ buys: a margin where cheap.
+
+    Policies miss the budget they are given, and a large part of a budget often buys next to
+    nothing. G is asked at six budgets and taken to be straight between them.
+    """
+    budgets = jnp.linspace(0.0, C_hat, 6)
+    bought = goal(budgets)
+    bar = bought[-1] - cfg.thrift * jnp.abs(bought[-1])
+    first = jnp.argmax(bought >= bar)
+    before = jnp.maximum(first - 1, 0)
+    rise = jnp.maximum(bought[first] - bought[before], 1e-6)
+    share = jnp.clip((bar - bought[before]) / rise, 0.0, 1.0)
+    budget = budgets[before] + share * (budgets[first] - budgets[before])
+    enough = jnp.where(first == 0, bought[0], bar)
+    return Offer(budget, modest(enough, budget, cfg.caution))
+
+
+def modest(bought: Float[Array, ""], C_hat: Float[Array, ""], caution: float) -> Float[Array, ""]:
+    """G less a share of it: `caution` where the budget is spent, nothing where it is C^max = 1.
+
+    The less a budget, the fewer episodes kept it, and the more of the best of them was luck.
+    """
+    return bought - caution * (1.0 - C_hat) * jnp.abs(bought)
+
+
 def choose_reward(
     rule: Rule,
     plan: Float[Array, ""],
-    bought: Float[Array, ""],
     C_hat: Float[Array, ""],
+    bought: Float[Array, ""],
     price: Callable[[Float[Array, " k"]], Float[Array, " k"]],
     floor: float,
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The reward to ask for now, and the plan that what it earns is taken off.
+) -> Float[Array, ""]:
+    """The reward to ask for now; less what is earned, the plan of the next step.
 
     Args:
         rule: how to choose.
         plan: the last request minus what has been earned since; NaN before the first.
-        bought: G at this state and budget.
-        C_hat: the remaining budget.
+        C_hat: the budget.
+        bought: what it buys from this state.
         price: cost-to-go that goes with each of some rewards-to-go from this state.
-        floor: share of the least in question that is asked for whatever its price.
+        floor: share of G that "affordable" asks for whatever its price.
     """
     plan = jnp.where(jnp.isnan(plan), bought, plan)
     low, high = jnp.minimum(plan, bought), jnp.maximum(plan, bought)
     match rule:
-        case "planned":  # the most that is affordable around plan and G
-            asked = affordable(lowered(low, floor), high, C_hat, price)
-            return asked, jnp.maximum(asked, low)  # caution of a moment changes no plan
+        case "planned":  # the most that is affordable between plan and G
+            asked = affordable(low, high, C_hat, price)
         case "affordable":  # the most that is affordable of what the remaining budget buys
             asked = affordable(lowered(bought, floor), bought, C_hat, price)
         case "first":  # what the budget buys at the first step, then keep to it
@@ -83,7 +115,7 @@ def choose_reward(
             asked = bought
         case "rising":  # as "again", but never give up what was planned
             asked = high
-    return asked, asked
+    return asked
 
 
 def lowered(reward: Float[Array, ""], floor: float) -> Float[Array, ""]:
@@ -171,14 +203,16 @@ def train_advisors(
     return Advisors(goal[0], price[0]), {"loss/budget_goal": goal[1], "loss/price": price[1]}
 
 
-def advise(
-    advisors: Advisors, rule: Rule, floor: float, plan, s, C_hat, t
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Request and plan at a state, with a budget, at a time: `choose_reward` by G and P."""
+def advise(cfg, advisors: Advisors, plan, s, C_hat, t) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The reward and the budget to ask for, by G and P."""
 
     def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
         at = jnp.repeat(s[None], len(R), 0)
         return reward_price(advisors.price, at, R, jnp.full_like(R, t))
 
-    bought = budget_goal(advisors.budget_goal, s[None], C_hat[None], t[None])[0]
-    return choose_reward(rule, plan, bought, C_hat, price, floor)
+    def goal(C: Float[Array, " k"]) -> Float[Array, " k"]:
+        at = jnp.repeat(s[None], len(C), 0)
+        return budget_goal(advisors.budget_goal, at, C, jnp.full_like(C, t))
+
+    offer = thrifty(cfg, C_hat, goal)
+    return choose_reward(cfg.target, plan, *offer, price, cfg.floor), offer.budget

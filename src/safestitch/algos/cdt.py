@@ -101,10 +101,14 @@ class Config:
     """Expectile of the budget goal G."""
     budget_batch: int = 256
     """Segments per step that train G and P."""
-    tsra: bool = True
-    """Segments that train G and P end anywhere, as for GAS; off: with their episode."""
-    floor: float = 0.9
-    """Share of plan or G, whichever is less, that is asked for even above the budget."""
+    whole: float = 0.5
+    """Share of the segments that train G and P that end with their episode, the others anywhere."""
+    thrift: float = 0.04
+    """Share of G that is given up where that spares budget."""
+    caution: float = 0.04
+    """Share of G that is not asked for when the budget is spent; less before."""
+    floor: float = 0.7
+    """Share of G that the rule "affordable" asks for even above the budget."""
     reserve: float = 0.02
     """Share of the limit not asked for, except with "table"."""
 
@@ -114,7 +118,8 @@ class Config:
         check_range(self, sizes, 1, 1e9)
         check_range(self, ("context", "blocks", "heads"), 1, 1000)
         check_range(self, ("learning_rate", "clip", "reward_scale"), 1e-12, 1e3)
-        check_range(self, ("weight_decay", "augment", "floor", "reserve"), 0, 1)
+        shares = ("augment", "whole", "thrift", "caution", "floor", "reserve")
+        check_range(self, ("weight_decay", *shares), 0, 1)
         check_range(self, ("dropout",), 0, 0.99)
         check_range(self, ("budget_expectile",), 1e-6, 1)
         check_range(self, ("cost_weight", "cost_offset", "cost_cap"), 0, 1e9)
@@ -172,7 +177,7 @@ def sample(cfg: Config, data: Data, key: Key[Array, ""]) -> Batch:
     u = (bits[:4] >> 8).astype(jnp.float32) * 2.0**-24
     window, costly, valid = cut_windows(cfg, data, u[0], u[1])
     row = pick(bits[4], len(data.steps.rewards))
-    end = segments.draw_ends(cfg, data.steps, row, u[2])
+    end = segments.draw_ends(cfg.whole, data.steps, row, u[2])
     R, C, t = segments.segments(data.steps, row, end)
     s, budget = data.steps.observations[row], asking.tight_budget(C, u[3])
     return Batch(window, costly, valid, bits[5], asking.Segments(s, R, C, t, budget))
@@ -331,25 +336,26 @@ def act(
 ) -> tuple[Float[Array, " a"], Carry]:
     """Deterministic: the mean at the newest state's token, within the actions' range."""
     net, s = policy.policy, scaling.observation(obs)
-    R_hat, plan = requested(cfg, policy, scaling, carry, s)
+    R_hat, C_hat = requested(cfg, policy, scaling, carry, s)
     unit_r, unit_c = per_unit(cfg, scaling)
     time = jnp.minimum(carry.step, len(net.time) - 1)
-    shown = (R_hat * unit_r, carry.C_hat * unit_c, s, jnp.zeros(carry.window.a.shape[-1]), time)
+    shown = (R_hat * unit_r, C_hat * unit_c, s, jnp.zeros(carry.window.a.shape[-1]), time)
     window, place = remember(carry.window, carry.step, shown)
     action = jnp.clip(read(cfg, net, window)[0][0, place], -1.0, 1.0)
     window = window._replace(a=window.a.at[0, place].set(action))
-    carry = carry._replace(R_hat=plan, step=carry.step + 1, window=window)
+    carry = carry._replace(R_hat=R_hat, step=carry.step + 1, window=window)
     return scaling.action(action), carry
 
 
 def requested(cfg: Config, policy: Networks, scaling: Scaling, carry: Carry, s):
-    """Request and plan: as given, or by the rule that GAS uses, with P for the price."""
+    """Reward and budget: as given, or by the rule that GAS uses, with P for the price."""
     if cfg.target == "table":
-        return carry.R_hat, carry.R_hat
+        return carry.R_hat, carry.C_hat
     C_hat, t = jnp.maximum(carry.C_hat, 0.0), carry.step.astype(jnp.float32) / scaling.horizon
     now = carry.R_hat, s, C_hat, t
-    chosen = asking.advise(policy.advisors, cfg.target, cfg.floor, *now)
-    return tuple(jnp.where(carry.fixed, carry.R_hat, reward) for reward in chosen)
+    chosen = asking.advise(cfg, policy.advisors, *now)
+    given = carry.R_hat, carry.C_hat
+    return tuple(jnp.where(carry.fixed, old, new) for old, new in zip(given, chosen, strict=True))
 
 
 def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:

@@ -66,8 +66,8 @@ class Config:
     """α of Eq. (10), (12), (13): 0.5 stitches nothing, towards 1 only the best data count."""
     delta: float = 0.1
     """δ of Eq. (8): how far the requested reward strays from the true one."""
-    tsra: bool = True
-    """Segments end anywhere; off: with their episode."""
+    whole: float = 0.0
+    """Share of segments that end with their episode, the others anywhere (D1); 1: no TSRA."""
     relabel: bool = True
     """Requests by Eq. (8); off: R^ = R and C^ = C."""
     reshape: bool = True
@@ -82,8 +82,12 @@ class Config:
     """Segments per step that train G."""
     target: asking.Rule = "planned"
     """How the requested reward is chosen when acting (D5)."""
-    floor: float = 0.9
-    """Share of plan or G, whichever is less, that is asked for even above the budget (D5)."""
+    thrift: float = 0.04
+    """Share of G that is given up where that spares budget (D5)."""
+    caution: float = 0.04
+    """Share of G that is not asked for when the budget is spent; less before (D5)."""
+    floor: float = 0.7
+    """Share of G that the rule "affordable" asks for even above the budget."""
     reserve: float = 0.02
     """Share of the limit not asked for: who aims at a limit itself misses it half the time."""
 
@@ -92,7 +96,8 @@ class Config:
         check_range(self, ("iterations", "batch", "hidden", "embedding", "budget_batch"), 1, 1e9)
         check_range(self, ("layers",), 2, 64)
         check_range(self, ("learning_rate", "clip"), 1e-12, 1e3)
-        check_range(self, ("weight_decay", "delta", "epsilon", "floor", "reserve"), 0, 1)
+        shares = ("epsilon", "whole", "thrift", "caution", "floor", "reserve")
+        check_range(self, ("weight_decay", "delta", *shares), 0, 1)
         check_range(self, ("alpha", "q", "budget_expectile"), 1e-6, 1)
 
 
@@ -144,7 +149,7 @@ def draw_segments(cfg: Config, data: Data, size: int):
     """Segments as `sample` draws them: first rows, last rows, R, and number of the group (D2)."""
     rng = np.random.default_rng(0)
     row = rng.integers(0, len(data.rewards), size, dtype=np.int32)
-    end = draw_ends(cfg, data, row, rng.random(size, dtype=np.float32))
+    end = draw_ends(cfg.whole, data, row, rng.random(size, dtype=np.float32))
     R, C, _ = segments(data, row, end)
     return row, end, R, reshaping.group_of(C, end - row, int(data.horizon))
 
@@ -171,7 +176,7 @@ def sample(cfg: Config, data: Data, key: Key[Array, ""]) -> Batch:
     bits = jax.random.bits(key, (7, cfg.batch))  # one generator to compile instead of many
     u = (bits[:5] >> 8).astype(jnp.float32) * 2.0**-24
     row = pick(bits[5], len(data.rewards))
-    end = draw_ends(cfg, data, row, u[0])
+    end = draw_ends(cfg.whole, data, row, u[0])
     if cfg.reshape:
         top = pick(bits[6], len(data.top_rows))
         from_top = u[1] < cfg.epsilon
@@ -280,7 +285,7 @@ class Carry(NamedTuple):
     """What is still asked for, in units of the data's largest returns."""
 
     R_hat: Float[Array, ""]
-    """Planned reward-to-go, the request or a little more; NaN until first chosen."""
+    """Requested reward-to-go; NaN until first chosen."""
     C_hat: Float[Array, ""]
     """Limit minus cost so far; negative once the limit is broken."""
     t: Float[Array, ""]
@@ -306,7 +311,6 @@ def act(
 ) -> tuple[Float[Array, " a"], Carry]:
     """Deterministic: a = π(s, R^, C^, V^R, V^C, t'); a spent budget is asked for as 0."""
     s = scaling.observation(obs)[None]
-    C_hat, t = jnp.maximum(carry.C_hat, 0.0)[None], carry.t[None]
 
     def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
         # V^C(s, R, C^max, t'): what earning R cost where cost was no object. Asked under
@@ -314,14 +318,24 @@ def act(
         same = jnp.ones_like(R)
         return goal(policy.cost_goal, jnp.repeat(s, len(R), 0), R, same, carry.t * same)
 
-    bought = asking.budget_goal(policy.budget_goal, s, C_hat, t)[0]
-    chosen = asking.choose_reward(cfg.target, carry.R_hat, bought, C_hat[0], price, cfg.floor)
-    asked, plan = (jnp.where(carry.fixed, carry.R_hat, reward) for reward in chosen)
-    R_hat = asked[None]
+    def bought(C: Float[Array, " k"]) -> Float[Array, " k"]:
+        same = jnp.ones_like(C)
+        return asking.budget_goal(policy.budget_goal, jnp.repeat(s, len(C), 0), C, carry.t * same)
+
+    budget = jnp.maximum(carry.C_hat, 0.0)
+    offer = asking.thrifty(cfg, budget, bought)
+    chosen = asking.choose_reward(cfg.target, carry.R_hat, *offer, price, cfg.floor)
+    R_hat = jnp.where(carry.fixed, carry.R_hat, chosen)
+    action = follow(policy, s, R_hat, jnp.where(carry.fixed, budget, offer.budget), carry.t)
+    return scaling.action(action), carry._replace(R_hat=R_hat, t=carry.t + 1 / scaling.horizon)
+
+
+def follow(policy: Networks, s: Float[Array, "1 o"], *request: Float[Array, ""]):
+    """π's action for the request R^, C^ at t', in [-1, 1]."""
+    R_hat, C_hat, t = (x[None] for x in request)
     v_r = goal(policy.reward_goal, s, R_hat, C_hat, t)
     v_c = goal(policy.cost_goal, s, R_hat, C_hat, t)
-    action = act_as(policy.policy, s, R_hat, C_hat, v_r, v_c, t)[0]
-    return scaling.action(action), carry._replace(R_hat=plan, t=carry.t + 1 / scaling.horizon)
+    return act_as(policy.policy, s, R_hat, C_hat, v_r, v_c, t)[0]
 
 
 def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
@@ -335,7 +349,14 @@ ALGORITHM = Algorithm(
     presets={
         "paper": Config(),
         "fast": Config(
-            iterations=15_000, batch=256, learning_rate=1e-3, schedule="cosine", layers=4
+            iterations=15_000,
+            batch=256,
+            learning_rate=1e-3,
+            schedule="cosine",
+            layers=4,
+            whole=0.5,
+            q=0.03,
+            epsilon=0.8,
         ),
     },
     prepare=prepare,

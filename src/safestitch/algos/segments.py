@@ -1,6 +1,6 @@
 """Segments of episodes: pieces from one step to a later one, their returns in O(1) (TSRA)."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -59,9 +59,10 @@ def segments(
     return R, C, 1.0 - length / data.horizon
 
 
-def draw_ends(cfg: Any, data: Data, row: Int[AnyArray, " b"], u: Float[AnyArray, " b"]):
-    """Γ uniform over t .. the last step (D1); without TSRA the last step."""
+def draw_ends(whole: float, data: Data, row: Int[AnyArray, " b"], u: Float[AnyArray, " b"]):
+    """Γ: the last step in a share `whole` of draws, else uniform over t .. the last step (D1)."""
     last = data.last[row]
-    if not cfg.tsra:
+    if whole == 1.0:
         return last
-    return (row + (u * (last - row + 1).astype(u.dtype)).astype(row.dtype)).clip(max=last)
+    steps = u / (1.0 - whole) * (last - row + 1).astype(u.dtype)  # beyond the last: the last
+    return (row + steps.astype(row.dtype)).clip(max=last)

@@ -56,6 +56,7 @@ def aim(
         wanted: Episodes that are kept in the end, over all of the plane.
         known: Where settings land that were measured and not tried: of use to be combined.
     """
+    kinds, places, tried = _candidates(settings, rewards, costs, region, known)
     inside = region.holds(rewards, costs)
     bounds = _bounds(rewards[inside] if inside.any() else rewards)
 
@@ -63,22 +64,57 @@ def aim(
         found = tenth(costs, region.cost_high) * ROWS + rows_of(rewards, bounds)
         return np.where(region.holds(rewards, costs), found, CELLS)  # the last one is outside
 
-    landed: dict[Setting, list[int]] = defaultdict(list)
-    for i, setting in enumerate(settings):
-        landed[setting].append(i)
-    ways = {s: (rewards[of].mean(), costs[of].mean()) for s, of in landed.items()}
-    combined, expected = _combined({**known, **ways}, landed.keys(), region)
-    kinds = [*landed, *combined]
-    places = [np.stack([rewards[of], costs[of]], 1) for of in landed.values()]
-    places += list(expected[:, None])
     where = [cells(*place.T) for place in places]
-    weights = [1.0] * len(landed) + [RELUCTANCE] * len(combined)
-    chosen = _best(places, region, round(FRONTIER * count))
+    weights = [1.0] * tried + [RELUCTANCE] * (len(kinds) - tried)
+    chosen = _best(places, region, round(FRONTIER * count), range(TENTHS + 1))
     have = np.bincount(cells(rewards, costs), minlength=CELLS + 1).astype(float)
     for i in chosen:
         np.add.at(have, where[i], 1.0 / len(where[i]))
     chosen += _greedy(where, weights, have, count - len(chosen), wanted)
     return [kinds[i] for i in chosen]
+
+
+def chase(
+    settings: Sequence[Setting],
+    rewards: Float[np.ndarray, " e"],
+    costs: Float[np.ndarray, " e"],
+    region: Region,
+    count: int,
+    levels: Collection[int],
+    known: Mapping[Setting, Place] = MappingProxyType({}),
+) -> list[Setting]:
+    """Settings of the next episodes, all of them for the best reward within some costs.
+
+    Args:
+        settings: Those of the episodes so far.
+        rewards: What these brought.
+        costs: What these cost.
+        region: Where episodes are wanted.
+        count: How many to choose.
+        levels: Tenths of the cost range within which more reward is wanted.
+        known: Where settings land that were measured and not tried: of use to be combined.
+    """
+    kinds, places, _ = _candidates(settings, rewards, costs, region, known)
+    return [kinds[i] for i in _best(places, region, count, levels)]
+
+
+def _candidates(
+    settings: Sequence[Setting],
+    rewards: Float[np.ndarray, " e"],
+    costs: Float[np.ndarray, " e"],
+    region: Region,
+    known: Mapping[Setting, Place],
+) -> tuple[list[Setting], list[Float[np.ndarray, "_ 2"]], int]:
+    """Settings, where episodes of each landed or are expected to, and how many were tried: first
+    these, then changes of mind that were not.
+    """  # noqa: D205
+    landed: dict[Setting, list[int]] = defaultdict(list)
+    for i, setting in enumerate(settings):
+        landed[setting].append(i)
+    ways = {s: (rewards[of].mean(), costs[of].mean()) for s, of in landed.items()}
+    combined, expected = _combined({**known, **ways}, landed.keys(), region)
+    places = [np.stack([rewards[of], costs[of]], 1) for of in landed.values()]
+    return [*landed, *combined], places + list(expected[:, None]), len(landed)
 
 
 def _bounds(rewards: Float[np.ndarray, " e"]) -> tuple[float, float]:
@@ -144,15 +180,19 @@ def _residuals(ways: Mapping[Setting, Place]) -> Float[np.ndarray, "2 2"]:
     return total / weight[:, None]
 
 
-def _best(places: list[Float[np.ndarray, "_ 2"]], region: Region, count: int) -> list[int]:
-    """Numbers of the candidates that were best, or are expected to be, within each cost."""
+def _best(
+    places: list[Float[np.ndarray, "_ 2"]], region: Region, count: int, levels: Collection[int]
+) -> list[int]:
+    """Numbers of the candidates that were best, or are expected to be, within each of some costs,
+    in tenths of the cost range.
+    """  # noqa: D205
     of = np.repeat(np.arange(len(places)), [len(place) for place in places])
     rewards, costs = np.concatenate(places).T
     inside = region.holds(rewards, costs)
     level = np.ceil(costs * TENTHS / (region.cost_high or 1.0))
     depth = max(DEPTH, count // (3 * TENTHS))
     ranked = []
-    for one in range(TENTHS + 1):
+    for one in levels:
         mine = np.flatnonzero(inside & (level == one))
         best = list(dict.fromkeys(of[mine[np.argsort(-rewards[mine], kind="stable")]].tolist()))
         if best:

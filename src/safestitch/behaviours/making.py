@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float
 
-from safestitch.behaviours.aiming import aim
+from safestitch.behaviours.aiming import aim, chase
 from safestitch.behaviours.plan import Planned, Setting, draw, ladder_of, measured, survey
 from safestitch.behaviours.rolling import SLOT, most_laps, roll, slots_for
 from safestitch.behaviours.snapshots import Behaviours, digest
@@ -19,7 +20,7 @@ from safestitch.behaviours.stock import Stock, clear
 from safestitch.behaviours.thinning import QUOTA, Region, thin
 from safestitch.catalog import Entry, catalog
 from safestitch.data import dsrl
-from safestitch.data.coverage import REWARD_MARGIN, TENTHS, Coverage, cover, tenth
+from safestitch.data.coverage import REWARD_MARGIN, TENTHS, Coverage, compare, cover, tenth
 from safestitch.records import SafestitchError
 from safestitch.sims.pool import Pool, Source
 from safestitch.sims.suites import SUITES
@@ -30,6 +31,8 @@ ROUNDS = (0.6, 0.5, 0.5)
 """Episodes of the survey and of the aimed rounds, as shares of those wanted."""
 MORE_ROUNDS = (0.25, 0.25)
 """Rounds that follow while too few episodes are of use."""
+LAST_ROUNDS = (0.25, 0.25, 0.25, 0.25)
+"""Rounds that follow while the public data are ahead: the best of more episodes is better."""
 
 Layout = Literal["compact", "dsrl"]
 Progress = Callable[[int, int, int], None]
@@ -138,6 +141,9 @@ def _rolled(
             if rounds.suffice():
                 break
             rounds.aim(size, len(rounds.plan) + size)
+        for share in LAST_ROUNDS:
+            if not rounds.chase(max(2, round(share * order.episodes))):
+                break
     return rounds.plan, rounds.region
 
 
@@ -174,6 +180,17 @@ class _Rounds:
         known, wanted = measured(self.behaviours), self.order.episodes
         self._roll(aim(before, *returns, self.region, count, wanted, known), total)
 
+    def chase(self, count: int) -> bool:
+        """Roll what may earn most where the public data are ahead; False if they are not."""
+        returns = self.stock.returns(len(self.plan))
+        levels = behind(self.order, self.behaviours.spec.task, self.region, *returns)
+        if levels:
+            before = [planned.setting for planned in self.plan]
+            known = measured(self.behaviours)
+            chosen = chase(before, *returns, self.region, count, levels, known)
+            self._roll(chosen, len(self.plan) + count)
+        return bool(levels)
+
     def suffice(self) -> bool:
         """Whether as many as wanted are of use, and every tenth of the cost range has its share."""
         rewards, costs = self.stock.returns(len(self.plan))
@@ -199,6 +216,21 @@ class _Rounds:
             seed=self.order.seed,
             progress=told,
         )
+
+
+def behind(
+    order: Order,
+    task: str,
+    region: Region,
+    rewards: Float[np.ndarray, " e"],
+    costs: Float[np.ndarray, " e"],
+) -> list[int]:
+    """Tenths of the cost range within which public data of as many episodes earn too much more."""
+    entry, useful = catalog().get(task), region.holds(rewards, costs)
+    if order.env or not entry or min(order.episodes, useful.sum()) < entry.trajectories:
+        return []
+    beside = compare(cover(rewards[useful], costs[useful], region.cost_high), entry)
+    return [i for i, ratio in enumerate(beside.ratios) if not ratio >= beside.least_ratio]
 
 
 def _least_reward(order: Order, task: str) -> float:

@@ -144,8 +144,8 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
     """Settings as the command line takes them.
 
     Example:
-        >>> _flags({"alpha": 0.9, "tsra": False, "budget_batch": 8})
-        ['--alpha', '0.9', '--no-tsra', '--budget-batch', '8']
+        >>> _flags({"alpha": 0.9, "relabel": False, "budget_batch": 8})
+        ['--alpha', '0.9', '--no-relabel', '--budget-batch', '8']
     """
     words = []
     for name, value in settings.items():
