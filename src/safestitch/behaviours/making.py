@@ -31,7 +31,7 @@ ROUNDS = (0.6, 0.5, 0.5)
 """Episodes of the survey and of the aimed rounds, as shares of those wanted."""
 MORE_ROUNDS = (0.25, 0.25)
 """Rounds that follow while too few episodes are of use."""
-LAST_ROUNDS = (0.25, 0.25, 0.25, 0.25)
+LAST_ROUNDS = (0.25,) * 8
 """Rounds that follow while the public data are ahead: the best of more episodes is better."""
 
 Layout = Literal["compact", "dsrl"]
