@@ -170,6 +170,7 @@ def steep(C):
         (jnp.ones_like, 0.8, 0.1, 0.0, 1.0),  # what buys nothing is not spent
         (lambda C: C - 1.0, 0.5, 0.1, 0.45, -0.55),  # less than a negative goal is more negative
         (lambda C: C + 0.5, 0.0, 0.1, 0.0, 0.5),  # nothing left to spare
+        (lambda C: 1.0 - C, 0.4, 0.0, 0.4, 0.6),  # without thrift all is asked for, whatever G
     ],
 )
 def test_thrift_by_hand(goal, C_hat, thrift, budget, bought):

@@ -64,6 +64,8 @@ def thrifty(cfg, C_hat: Float[Array, ""], goal: Callable[[Float[Array, " k"]], A
     Policies miss the budget they are given, and a large part of a budget often buys next to
     nothing. G is asked at six budgets and taken to be straight between them.
     """
+    if not cfg.thrift:
+        return Offer(C_hat, modest(goal(C_hat[None])[0], C_hat, cfg.caution))
     budgets = jnp.linspace(0.0, C_hat, 6)
     bought = goal(budgets)
     bar = bought[-1] - cfg.thrift * jnp.abs(bought[-1])
