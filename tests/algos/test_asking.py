@@ -180,7 +180,7 @@ def test_thrift_by_hand(goal, C_hat, thrift, budget, bought):
 
 
 def test_what_the_thrifty_ask_for_is_modest_too():
-    # Half of the largest budget buys 0.9; a fifth of a half of it is left.
+    # Half of the largest budget buys 0.9, and half of the caution takes a tenth off it.
     offer = thrifty(types.SimpleNamespace(thrift=0.1, caution=0.2), jnp.float32(1.0), steep)
     assert [float(x) for x in offer] == pytest.approx([0.5, 0.81])
 

@@ -83,17 +83,9 @@ def chase(
     levels: Collection[int],
     known: Mapping[Setting, Place] = MappingProxyType({}),
 ) -> list[Setting]:
-    """Settings of the next episodes, all of them for the best reward within some costs.
-
-    Args:
-        settings: Those of the episodes so far.
-        rewards: What these brought.
-        costs: What these cost.
-        region: Where episodes are wanted.
-        count: How many to choose.
-        levels: Tenths of the cost range within which more reward is wanted.
-        known: Where settings land that were measured and not tried: of use to be combined.
-    """
+    """Settings of the next episodes as `aim` chooses them, but all for the best reward within some
+    costs: `levels`, in tenths of the cost range.
+    """  # noqa: D205
     kinds, places, _ = _candidates(settings, rewards, costs, region, known)
     return [kinds[i] for i in _best(places, region, count, levels)]
 
