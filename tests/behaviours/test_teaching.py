@@ -1,12 +1,15 @@
 """The ant and the swimmer that show learners the way."""
 
+import dataclasses
 import math
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from safestitch.behaviours.teaching import heading, teacher_of, turned
+from safestitch.behaviours.actor import act
+from safestitch.behaviours.snapshots import Moment
+from safestitch.behaviours.teaching import LOOSENESS, ablest, heading, teacher_of, turned
 from safestitch.catalog import get_entry
 from safestitch.sims import make_simulator
 from safestitch.sims.pool import Source
@@ -65,6 +68,29 @@ def test_others_begin_by_chance():
     assert 0.95 < actions.max() <= 1.0
     own = teacher_of(Source(get_entry("AntCircle").spec, "some.where:ant"))
     assert own(np.zeros((3, 34), "f"), np.zeros(3, "f"), np.random.default_rng(0)).shape == (3, 8)
+
+
+def test_the_ablest_does_best_over_all_lambdas(fresh):
+    # Horizon 12, largest reward 24. (r / 24 - lambda c / 12) / (1 + lambda), its mean:
+    moments = [
+        Moment(0, 1, (0.0, 1.0), (24.0, 24.0), (12.0, 12.0)),  # 1 and 0: 0.5
+        Moment(0, 2, (0.0, 1.0), (24.0, 12.0), (12.0, 0.0)),  # 1 and 0.25: 0.625
+        Moment(0, 3, (0.0, 1.0), (12.0, 12.0), (0.0, 0.0)),  # 0.5 and 0.25: 0.375
+        Moment(0, 4, (), (), ()),
+    ]
+    behaviours = dataclasses.replace(fresh(count=4), moments=tuple(moments))
+    assert ablest(behaviours) == 1
+    assert ablest(fresh(count=3)) == 2  # nothing is known: the last
+
+
+def test_behaviours_teach_with_some_of_their_noise(fresh):
+    behaviours = fresh()
+    source = Source(behaviours.spec, "own_environments:corridor")
+    obs, lam = np.ones((5, 3), "f"), np.full(5, 2.0, "f")
+    shown = teacher_of(source, behaviours)(obs, lam, np.random.default_rng(7))
+    noise = np.random.default_rng(7).standard_normal((5, 1), np.float32)
+    expected = act(behaviours[2], obs, lam, np.float32(LOOSENESS) * noise)
+    np.testing.assert_allclose(shown, expected, rtol=1e-5)
 
 
 def taught(task: str, lam: float, seeds: int) -> list[tuple[float, float, float]]:

@@ -1,5 +1,6 @@
 """Training on an environment with a known optimum; killed, resumed, lengthened."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from safestitch.behaviours.sac import Config
 from safestitch.behaviours.settings import learned_lambdas
 from safestitch.cli import main
 from safestitch.records import SafestitchError
+from safestitch.sims import make_own
 from safestitch.training.loop import Stop
 
 pytestmark = pytest.mark.usefixtures("as_installed")
@@ -72,6 +74,28 @@ def test_the_other_learner_finds_them_too():
     assert by_lambda[0.0][0] > 20.0  # of 24
     assert by_lambda[10.0][0] > 4.0  # of 12
     assert by_lambda[10.0][1] == by_lambda[30.0][1] == 0.0
+
+
+@pytest.mark.usefixtures("hallways")
+def test_a_teacher_plays_the_first_steps(fresh, capsys):
+    hall = make_own("hallways:hallway", 12).spec
+    still = fresh(dataclasses.replace(hall, task="hall"), count=1)
+    biases = still.actors.biases
+    fast = np.concatenate([np.full((1, 1), 3.0), np.full((1, 1), -9.0)], 1, dtype=np.float32)
+    runner = still.actors._replace(biases=(*biases[:-1], fast))
+    snapshots.save(Path("fast.safetensors"), dataclasses.replace(still, actors=runner))
+    given = ["--teacher", "fast.safetensors", "--warmup", "5000"]
+    assert run(*words(1000, *given)) == 0
+    rows = Path("runs/behaviours/hall-0/metrics.csv").read_text().splitlines()
+    first = dict(zip(rows[0].split(","), rows[1].split(","), strict=True))
+    assert float(first["reward/to 0"]) > 22.0  # of 24; by chance it is 0
+    assert training.read(Path("runs/behaviours/hall-0")).teacher == str(
+        Path("fast.safetensors").resolve()
+    )
+    assert run(*words(1000, *given, "--out", "other", settings=ON_POLICY)) == 2
+    assert "--learner sac" in capsys.readouterr().err
+    assert run("behaviours", "train", "BallRun", "--teacher", "fast.safetensors") == 2
+    assert "behaviours of hall" in capsys.readouterr().err
 
 
 def test_a_killed_training_goes_on_and_keeps_its_snapshots(tmp_path):

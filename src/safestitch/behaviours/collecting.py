@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from safestitch.behaviours import actor as acting
 from safestitch.behaviours.actor import Actor
 from safestitch.behaviours.replay import pack
-from safestitch.behaviours.teaching import teacher_of
+from safestitch.behaviours.teaching import Teacher, teacher_of
 from safestitch.sims.pool import BEGUN, IDLE, TERMINATED, TRUNCATED, Outcome, Pool
 
 LAPS = 512
@@ -36,10 +36,18 @@ class Collector:
     one preference leads to are then seen under others too.
     """
 
-    def __init__(self, pool: Pool, draw_lambda, gamma: float, switch: float, seed: Sequence[int]):
+    def __init__(
+        self,
+        pool: Pool,
+        draw_lambda,
+        gamma: float,
+        switch: float,
+        seed: Sequence[int],
+        teacher: Teacher | None = None,
+    ):
         self.pool, self.spec = pool, pool.source.spec
         self.draw_lambda, self.gamma, self.switch = draw_lambda, gamma, switch
-        self.teacher = teacher_of(pool.source)
+        self.teacher = teacher or teacher_of(pool.source)
         self.random = np.random.default_rng(seed)
         lanes = pool.shape.lanes
         self.obs = np.zeros((lanes, self.spec.obs_dim), np.float32)

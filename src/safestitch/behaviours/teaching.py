@@ -1,5 +1,8 @@
 """What plays the first steps of a training: chance, or a teacher where chance finds nothing.
 
+Any behaviours of the task can be the teacher (`--teacher`): a learner that begins with what they do
+is soon past them, and the way that they took is not gone again. Two tasks have one by themselves.
+
 AntCircle starts far from the circle where its reward is, and an ant that falls over never gets
 there: learning from random steps found nothing in 200,000. Its robot is that of AntRun, which is
 learned easily. The teacher is the runner that ships for AntRun, shown the world from a frame whose
@@ -14,6 +17,7 @@ speed at every other step; swimming evenly is left to the learner.
 """
 
 import functools
+import math
 from collections.abc import Callable
 
 import jax
@@ -23,6 +27,7 @@ from jaxtyping import Array, Float
 
 from safestitch.behaviours import snapshots
 from safestitch.behaviours.actor import Actor, act
+from safestitch.behaviours.snapshots import Behaviours
 from safestitch.sims.pool import Source
 
 Teacher = Callable[
@@ -31,6 +36,8 @@ Teacher = Callable[
 ]
 """(observations, lambdas, random numbers) -> actions in [-1, 1]."""
 
+LOOSENESS = 0.5
+"""Of a teacher's own noise: enough to show more than one way."""
 RADIUS, BOUND = 7.0, 6.0
 """Of the circle that pays, and |x| beyond which the cost is 1, in metres."""
 MARGIN, CAREFUL = 1.2, 0.3
@@ -46,8 +53,10 @@ GAIT = np.array(
 (x, y), three angular velocities."""
 
 
-def teacher_of(source: Source) -> Teacher:
-    """Who plays before the learner does."""
+def teacher_of(source: Source, behaviours: Behaviours | None = None) -> Teacher:
+    """Who plays before the learner does: the ablest of some behaviours, or what suits the task."""
+    if behaviours is not None:
+        return functools.partial(_shown, behaviours[ablest(behaviours)])
     match None if source.own else source.spec.task:
         case "AntCircle":
             return functools.partial(_steered, _runner())
@@ -55,6 +64,38 @@ def teacher_of(source: Source) -> Teacher:
             return _swimming
         case _:
             return functools.partial(_chance, source.spec.act_dim)
+
+
+def ablest(behaviours: Behaviours) -> int:
+    """The snapshot that does best by what learners maximise, over all lambdas of its measurement.
+
+    Rewards are in units of the largest measured, costs in steps. The last where nothing is known.
+    """
+    measured = [m for m in behaviours.moments if m.lambdas]
+    unit = max((abs(r) for m in measured for r in m.rewards), default=0.0) or 1.0
+
+    def worth(index: int) -> tuple[float, int]:
+        moment = behaviours.moments[index]
+        if not moment.lambdas:
+            return -math.inf, index
+        lam, rewards, costs = map(np.array, (moment.lambdas, moment.rewards, moment.costs))
+        gain = rewards / unit - lam * costs / behaviours.spec.horizon
+        return float(np.mean(gain / (1.0 + lam))), index
+
+    return max(range(len(behaviours)), key=worth)
+
+
+def _shown(
+    actor: Actor,
+    obs: Float[np.ndarray, "n o"],
+    lam: Float[np.ndarray, " n"],
+    random: np.random.Generator,
+) -> Float[np.ndarray, "n a"]:
+    noise = random.standard_normal((len(obs), actor.biases[-1].shape[-1] // 2), np.float32)
+    return np.asarray(_act(actor, obs, lam, np.float32(LOOSENESS) * noise))
+
+
+_act = jax.jit(act)
 
 
 def _chance(act_dim: int, obs, _, random: np.random.Generator) -> Float[np.ndarray, "n a"]:

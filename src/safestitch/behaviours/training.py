@@ -29,6 +29,7 @@ from safestitch.behaviours.methods import METHODS
 from safestitch.behaviours.preferences import Preferences, draw_lambda
 from safestitch.behaviours.settings import BANDS, MOMENTS, Schedule, band_of, learned_lambdas
 from safestitch.behaviours.snapshots import Behaviours, Moment, behaviours_of
+from safestitch.behaviours.teaching import Teacher, teacher_of
 from safestitch.catalog import catalog
 from safestitch.records import RunError, Spec
 from safestitch.sims.pool import Pool, Source
@@ -59,6 +60,8 @@ class Training:
     schedule: Schedule
     versions: dict[str, str]
     learner: str = "sac"
+    teacher: str | None = None
+    """File of behaviours that play the first steps; none: chance, or what suits the task."""
     kind: str = "behaviours"
     format: int = 1
 
@@ -173,7 +176,7 @@ class _Session:
         draw = functools.partial(draw_lambda, config)
         switch = schedule.switches / training.spec.horizon
         seed = [training.seed, self.step]
-        collector = Collector(pool, draw, config.gamma, switch, seed)
+        collector = Collector(pool, draw, config.gamma, switch, seed, self._teacher())
         collector.begin()
         due = deque(s for share in MOMENTS if (s := round(share * schedule.steps)) > self.step)
         logged = time.monotonic(), self.step
@@ -189,6 +192,12 @@ class _Session:
                 logged = time.monotonic(), self.step
             if time.monotonic() - self.saved > schedule.checkpoint_seconds:
                 self.save()
+
+    def _teacher(self) -> Teacher:
+        """Who plays until learning begins; afterwards the file is not asked for."""
+        file, learning = self.training.teacher, self.step > self.training.schedule.warmup
+        shown = snapshots.load(Path(file)) if file and not learning else None
+        return teacher_of(self.training.source, shown)
 
     def _take(self, rows: Float[np.ndarray, "n _"], lanes: Int[np.ndarray, " n"]) -> None:
         """Transitions: remember them and learn, a chunk at a time, lane by lane."""

@@ -30,6 +30,9 @@ class Options:
     """Steps of its full episode; read off its time limit unless given."""
     learner: Literal["sac", "ppo"] | None = None
     """Soft actor-critic or proximal policy optimisation; what suits the task unless given."""
+    teacher: Path | None = None
+    """Behaviours of this task that play the first --warmup steps of a soft actor-critic, instead of
+    chance: `shipped` for those that come with safestitch, or a file of `behaviours pack`."""
     seed: int = 0
     workers: int | None = None
     """Processes that simulate; one per core unless given. For one core of several in all, run under
@@ -80,7 +83,7 @@ def run(arguments: list[str]) -> int:
             held = min(schedule.capacity, schedule.steps)  # no more than will ever be seen
             schedule = dataclasses.replace(schedule, capacity=held)
             given = spec, options.env, options.seed, parsed.learner, schedule, versions()
-            training = Training(*given, name_of(config))
+            training = Training(*given, name_of(config), _teacher(options, spec, name_of(config)))
             create(out, training)
         try:
             with CountingBar(f"behaviours of {training.spec.task}", "steps") as bar:
@@ -99,6 +102,28 @@ def _resumed(out: Path, steps: int) -> "Training":
 
     training = read(out)
     return lengthened(out, training, steps) if steps > training.schedule.steps else training
+
+
+def _teacher(options: Options, spec: Spec, learner: str) -> str | None:
+    """The file that teaches, if there is one and it can."""
+    from safestitch.behaviours import snapshots
+
+    if options.teacher is None:
+        return None
+    if learner != "sac":
+        raise SafestitchError(
+            f"--teacher with --learner {learner}, which learns from its own steps alone: give "
+            "--learner sac"
+        )
+    shipped = options.teacher == Path("shipped")
+    file = snapshots.shipped(spec.task) if shipped else options.teacher.resolve()
+    taught = snapshots.load(file).spec
+    if (taught.obs_dim, taught.act_dim) != (spec.obs_dim, spec.act_dim):
+        raise SafestitchError(
+            f"{file} holds behaviours of {taught.task}, with {taught.obs_dim} observation and "
+            f"{taught.act_dim} action dimensions; {spec.task} has {spec.obs_dim} and {spec.act_dim}"
+        )
+    return str(file)
 
 
 def _spec(options: Options) -> Spec:
