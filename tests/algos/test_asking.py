@@ -1,6 +1,7 @@
 """What to ask for: the budget goal G and the rules that turn it into a request."""
 
 import types
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,17 +15,22 @@ from safestitch.algos.asking import (
     Advisors,
     advise,
     affordable,
+    ask,
     budget_goal,
     budget_goal_loss,
     choose_reward,
     expectile_weight,
     lowered,
     modest,
+    offered,
     reward_price_loss,
-    thrifty,
+    shown,
     tight_budget,
 )
 from safestitch.nn import EmbeddedMLP
+
+NONE = jnp.float32(np.nan)
+"""No plan yet."""
 
 
 def row(*values: float) -> jax.Array:
@@ -174,15 +180,59 @@ def steep(C):
     ],
 )
 def test_thrift_by_hand(goal, C_hat, thrift, budget, bought):
-    cfg = types.SimpleNamespace(thrift=thrift, caution=0.0)
-    offer = thrifty(cfg, jnp.float32(C_hat), goal)
+    offer = offered(thrift, NONE, jnp.float32(C_hat), goal)
     assert [float(x) for x in offer] == pytest.approx([budget, bought], abs=1e-6)
+
+
+def test_thrift_comes_once():
+    # With a plan, what is left of the budget is asked for whole, however much could be spared.
+    offer = offered(0.1, jnp.float32(0.7), jnp.float32(1.0), steep)
+    assert [float(x) for x in offer] == pytest.approx([1.0, 1.0])
+
+
+class Left(NamedTuple):
+    """The least that a carry is."""
+
+    R_hat: jax.Array
+    C_hat: jax.Array
+    fixed: jax.Array = jnp.asarray(False)
+
+
+def config(target="again", thrift=0.0, caution=0.0, floor=0.5):
+    return types.SimpleNamespace(target=target, thrift=thrift, caution=caution, floor=floor)
 
 
 def test_what_the_thrifty_ask_for_is_modest_too():
     # Half of the largest budget buys 0.9, and half of the caution takes a tenth off it.
-    offer = thrifty(types.SimpleNamespace(thrift=0.1, caution=0.2), jnp.float32(1.0), steep)
-    assert [float(x) for x in offer] == pytest.approx([0.5, 0.81])
+    left = ask(config(thrift=0.1, caution=0.2), Left(NONE, jnp.float32(1.0)), steep, free)
+    assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.81, 0.5])
+
+
+def test_what_thrift_sets_aside_is_not_asked_for_later():
+    # 0.5 of 1 is set aside; after a cost of 0.2 the 0.3 left buy 0.6; overspent is remembered.
+    cfg = config(thrift=0.1)
+    left = ask(cfg, Left(NONE, jnp.float32(1.0)), steep, free)
+    left = ask(cfg, left._replace(C_hat=left.C_hat - 0.2), steep, free)
+    assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.6, 0.3])
+    left = ask(cfg, left._replace(C_hat=left.C_hat - 0.5), steep, free)
+    assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.0, -0.2])
+
+
+def test_what_the_user_chose_stays():
+    given_ = Left(jnp.float32(0.9), jnp.float32(0.4), jnp.asarray(True))
+    assert ask(config(thrift=0.1), given_, steep, free) == given_
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_networks_with_room_for_it_see_the_pace(wide):
+    # With a quarter, then a thousandth of the episode left: 0.3 / 0.25; 0.3 / 0.001 is cut off.
+    sizes = (1, 2, 2, 1) if wide else (1, 1, 1, 1)
+    net = EmbeddedMLP(sizes, 1, embedding=1, hidden=1, layers=2, key=jax.random.key(0))
+    R, C = shown(net, row(0.75, 1.0), row(0.3, 0.3), row(-0.1, 0.0))
+    expected = np.array([[0.3, 1.2], [0.3, 3.0]]), np.array([[-0.1, -0.4], [0.0, 0.0]])
+    width = 2 if wide else 1
+    np.testing.assert_allclose(R, expected[0][:, :width], rtol=1e-6)
+    np.testing.assert_allclose(C, expected[1][:, :width], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -262,11 +312,11 @@ def test_price_loss_by_hand():
 def test_advice_is_the_rule_with_g_and_p():
     # G = 0.2 + C^ and P = R: of [0.5, 1] a budget of 0.8 affords 0.8. "again" asks for G itself.
     advisors = Advisors(linear_goal(0.0, 1.0, 0.0, 0.2), linear_goal(0.0, 1.0, 0.0, 0.0))
-    now = jnp.float32(np.nan), row(0.0), jnp.float32(0.8), jnp.float32(0.1)
+    left, now = Left(NONE, jnp.float32(0.8)), (row(0.0), jnp.float32(0.1))
 
     def advice(rule: str, caution: float = 0.0) -> list[float]:
-        cfg = types.SimpleNamespace(target=rule, floor=0.5, caution=caution, thrift=0.0)
-        return [float(x) for x in advise(cfg, advisors, *now)]
+        found = advise(config(rule, caution=caution), advisors, left, *now)
+        return [float(found.R_hat), float(found.C_hat)]
 
     assert advice("affordable") == pytest.approx([0.8, 0.8])
     assert advice("planned") == pytest.approx([1.0, 0.8])

@@ -27,7 +27,23 @@ def expectile_weight(alpha: float, advantage: Float[Array, " b"]) -> Float[Array
 
 def budget_goal(net: EmbeddedMLP, s, C_hat, t) -> Float[Array, " b"]:
     """G(s, C^, t'): the reward-to-go that a budget buys."""
-    return net(s, C_hat[:, None], t[:, None])[:, 0]
+    return net(s, *shown(net, t, C_hat), t[:, None])[:, 0]
+
+
+FASTEST = 3.0
+"""Pace beyond which requests look the same: 1 earns, or costs, the most of the data."""
+
+
+def shown(net: EmbeddedMLP, t: Float[Array, " b"], *requests: Float[Array, " b"]):
+    """Requests as a network sees them after s: what is left of each, and its pace if it has room.
+
+    The pace, what is left per step left, is what tells one way of acting from another, and
+    to divide is hard for a network.
+    """
+    left = jnp.maximum(1.0 - t, 1e-3)
+    for request, embedding in zip(requests, net.embeddings[1:], strict=False):
+        pace = jnp.clip(request / left, -FASTEST, FASTEST)
+        yield jnp.stack([request, pace], -1)[:, : embedding.shape[-1]]
 
 
 def budget_goal_loss(net: EmbeddedMLP, s, R, C_hat, t, expectile: float) -> Float[Array, ""]:
@@ -43,7 +59,7 @@ def tight_budget(C: Float[Array, " b"], u: Float[Array, " b"]) -> Float[Array, "
 
 def reward_price(net: EmbeddedMLP, s, R, t) -> Float[Array, " b"]:
     """P(s, R, t'): the cost-to-go that goes with a reward-to-go."""
-    return net(s, R[:, None], t[:, None])[:, 0]
+    return net(s, *shown(net, t, R), t[:, None])[:, 0]
 
 
 def reward_price_loss(net: EmbeddedMLP, s, R, C, t) -> Float[Array, ""]:
@@ -58,24 +74,39 @@ class Offer(NamedTuple):
     bought: Float[Array, ""]
 
 
-def thrifty(cfg, C_hat: Float[Array, ""], goal: Callable[[Float[Array, " k"]], Any]) -> Offer:
+Goal = Callable[[Float[Array, " k"]], Float[Array, " k"]]
+"""Budgets -> the rewards that they buy from this state, by G."""
+Price = Callable[[Float[Array, " k"]], Float[Array, " k"]]
+"""Rewards-to-go -> the costs-to-go that go with them from this state."""
+
+
+def thrifty(thrift: float, C_hat: Float[Array, ""], goal: Goal) -> Offer:
     """The least budget that buys all but a share `thrift` of what C^ buys: a margin where cheap.
 
     Policies miss the budget they are given, and a large part of a budget often buys next to
     nothing. G is asked at six budgets and taken to be straight between them.
     """
-    if not cfg.thrift:
-        return Offer(C_hat, modest(goal(C_hat[None])[0], C_hat, cfg.caution))
     budgets = jnp.linspace(0.0, C_hat, 6)
     bought = goal(budgets)
-    bar = bought[-1] - cfg.thrift * jnp.abs(bought[-1])
+    bar = lowered(bought[-1], 1.0 - thrift)
     first = jnp.argmax(bought >= bar)
     before = jnp.maximum(first - 1, 0)
     rise = jnp.maximum(bought[first] - bought[before], 1e-6)
     share = jnp.clip((bar - bought[before]) / rise, 0.0, 1.0)
     budget = budgets[before] + share * (budgets[first] - budgets[before])
-    enough = jnp.where(first == 0, bought[0], bar)
-    return Offer(budget, modest(enough, budget, cfg.caution))
+    return Offer(budget, jnp.where(first == 0, bought[0], bar))
+
+
+def offered(thrift: float, plan: Float[Array, ""], C_hat: Float[Array, ""], goal: Goal) -> Offer:
+    """At the first step, when there is no plan, the thrifty budget; later all that is left of it.
+
+    Thrift at every step would set aside a share of what is left again and again.
+    """
+    whole = Offer(C_hat, goal(C_hat[None])[0])
+    if not thrift:
+        return whole
+    first = thrifty(thrift, C_hat, goal)
+    return Offer(*(jnp.where(jnp.isnan(plan), *pair) for pair in zip(first, whole, strict=True)))
 
 
 def modest(bought: Float[Array, ""], C_hat: Float[Array, ""], caution: float) -> Float[Array, ""]:
@@ -91,7 +122,7 @@ def choose_reward(
     plan: Float[Array, ""],
     C_hat: Float[Array, ""],
     bought: Float[Array, ""],
-    price: Callable[[Float[Array, " k"]], Float[Array, " k"]],
+    price: Price,
     floor: float,
 ) -> Float[Array, ""]:
     """The reward to ask for now; less what is earned, the plan of the next step.
@@ -129,7 +160,7 @@ def affordable(
     least: Float[Array, ""],
     most: Float[Array, ""],
     C_hat: Float[Array, ""],
-    price: Callable[[Float[Array, " k"]], Float[Array, " k"]],
+    price: Price,
 ) -> Float[Array, ""]:
     """The largest reward between two whose price fits the budget; the least if none does.
 
@@ -147,10 +178,23 @@ def affordable(
     return asked[below] + share * (asked[above] - asked[below])
 
 
-# --- what is left of a request ----------------------------------------------------------------
+# --- a request, and what is left of it --------------------------------------------------------
 
 Carry = TypeVar("Carry", bound=Any)
 """Any with `R_hat`, `C_hat` and `fixed`: reward planned, budget left, whether the user chose."""
+
+
+def ask(cfg, carry: Carry, goal: Goal, price: Price) -> Carry:
+    """What to ask for now, by the rule of the config; what the user chose stays as it is."""
+    left = jnp.maximum(carry.C_hat, 0.0)
+    budget, bought = offered(cfg.thrift, carry.R_hat, left, goal)
+    bought = modest(bought, budget, cfg.caution)
+    R_hat = choose_reward(cfg.target, carry.R_hat, budget, bought, price, cfg.floor)
+    chosen = R_hat, jnp.minimum(carry.C_hat, budget)  # below 0 where it is overspent
+    given = carry.R_hat, carry.C_hat
+    pairs = zip(given, chosen, strict=True)
+    R_hat, C_hat = (jnp.where(carry.fixed, old, new) for old, new in pairs)
+    return carry._replace(R_hat=R_hat, C_hat=C_hat)
 
 
 def observe(cfg, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001
@@ -181,7 +225,7 @@ class Advisors(NamedTuple):
 def start_advisors(obs_dim: int, optimiser, key: Key[Array, ""]) -> Advisors:
     """Fresh ones, of the size of GAS's budget goal."""
     sizes = {"embedding": 64, "hidden": 128, "layers": 4}
-    nets = [EmbeddedMLP([obs_dim, 1, 1], 1, **sizes, key=k) for k in jax.random.split(key)]
+    nets = [EmbeddedMLP([obs_dim, 2, 1], 1, **sizes, key=k) for k in jax.random.split(key)]
     return Advisors(*(start_training(net, optimiser) for net in nets))
 
 
@@ -205,8 +249,8 @@ def train_advisors(
     return Advisors(goal[0], price[0]), {"loss/budget_goal": goal[1], "loss/price": price[1]}
 
 
-def advise(cfg, advisors: Advisors, plan, s, C_hat, t) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The reward and the budget to ask for, by G and P."""
+def advise(cfg, advisors: Advisors, carry: Carry, s, t) -> Carry:
+    """What to ask for now, by G and P."""
 
     def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
         at = jnp.repeat(s[None], len(R), 0)
@@ -216,5 +260,4 @@ def advise(cfg, advisors: Advisors, plan, s, C_hat, t) -> tuple[Float[Array, ""]
         at = jnp.repeat(s[None], len(C), 0)
         return budget_goal(advisors.budget_goal, at, C, jnp.full_like(C, t))
 
-    offer = thrifty(cfg, C_hat, goal)
-    return choose_reward(cfg.target, plan, *offer, price, cfg.floor), offer.budget
+    return ask(cfg, carry, goal, price)

@@ -304,7 +304,7 @@ class Carry(NamedTuple):
     R_hat: Float[Array, ""]
     """Planned reward-to-go, the request or a little more; NaN until first chosen."""
     C_hat: Float[Array, ""]
-    """Limit minus cost so far; negative once the limit is broken."""
+    """Limit minus cost so far and what thrift set aside; negative once that is overspent."""
     fixed: Bool[Array, ""]
     """Whether the target reward was given by hand."""
     step: Int[Array, ""]
@@ -336,26 +336,18 @@ def act(
 ) -> tuple[Float[Array, " a"], Carry]:
     """Deterministic: the mean at the newest state's token, within the actions' range."""
     net, s = policy.policy, scaling.observation(obs)
-    R_hat, C_hat = requested(cfg, policy, scaling, carry, s)
+    if cfg.target != "table":
+        now = carry.step.astype(jnp.float32) / scaling.horizon
+        carry = asking.advise(cfg, policy.advisors, carry, s, now)
+    R_hat, C_hat = carry.R_hat, carry.C_hat
+    C_hat = jnp.where(carry.fixed, C_hat, jnp.maximum(C_hat, 0.0))
     unit_r, unit_c = per_unit(cfg, scaling)
     time = jnp.minimum(carry.step, len(net.time) - 1)
     shown = (R_hat * unit_r, C_hat * unit_c, s, jnp.zeros(carry.window.a.shape[-1]), time)
     window, place = remember(carry.window, carry.step, shown)
     action = jnp.clip(read(cfg, net, window)[0][0, place], -1.0, 1.0)
     window = window._replace(a=window.a.at[0, place].set(action))
-    carry = carry._replace(R_hat=R_hat, step=carry.step + 1, window=window)
-    return scaling.action(action), carry
-
-
-def requested(cfg: Config, policy: Networks, scaling: Scaling, carry: Carry, s):
-    """Reward and budget: as given, or by the rule that GAS uses, with P for the price."""
-    if cfg.target == "table":
-        return carry.R_hat, carry.C_hat
-    C_hat, t = jnp.maximum(carry.C_hat, 0.0), carry.step.astype(jnp.float32) / scaling.horizon
-    now = carry.R_hat, s, C_hat, t
-    chosen = asking.advise(cfg, policy.advisors, *now)
-    given = carry.R_hat, carry.C_hat
-    return tuple(jnp.where(carry.fixed, old, new) for old, new in zip(given, chosen, strict=True))
+    return scaling.action(action), carry._replace(step=carry.step + 1, window=window)
 
 
 def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:

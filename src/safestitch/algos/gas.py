@@ -14,7 +14,8 @@ Ledger: paper -> function
 Where the paper is silent or we add something; `docs/algorithms/gas.md` says why and what it gives:
     D1  t is uniform over the data's steps and Γ uniform over t .. the episode's last step.
     D2  D^q compares segments of like cost and like length; zero cost is a bin of its own.
-    D3  Inputs: observations standardised, R and C divided by the data's largest returns, t' / T.
+    D3  Inputs: observations standardised, R and C divided by the data's largest returns, t' / T;
+        with `pace` also R^ / (T - t') and C^ / (T - t').
     D4  One AdamW and one gradient clip per network; actions through tanh.
     D5  Acting: the paper picks target rewards by hand. We train a budget goal G(s, C^, t') beside
         the paper's networks, and ask at every step for the most that the budget affords.
@@ -80,6 +81,8 @@ class Config:
     """Expectile of the budget goal G (D5)."""
     budget_batch: int = 256
     """Segments per step that train G."""
+    pace: bool = False
+    """Show networks R^ and C^ per remaining step too (D3)."""
     target: asking.Rule = "planned"
     """How the requested reward is chosen when acting (D5)."""
     thrift: float = 0.04
@@ -190,12 +193,13 @@ def sample(cfg: Config, data: Data, key: Key[Array, ""]) -> Batch:
 
 def goal(net: EmbeddedMLP, s, R_hat, C_hat, t) -> Float[Array, " b"]:
     """V^R or V^C at (s, R^, C^, t')."""
-    return net(s, R_hat[:, None], C_hat[:, None], t[:, None])[:, 0]
+    return net(s, *asking.shown(net, t, R_hat, C_hat), t[:, None])[:, 0]
 
 
 def act_as(net: EmbeddedMLP, s, R_hat, C_hat, v_r, v_c, t) -> Float[Array, "b a"]:
     """π at (s, R^, C^, V^R, V^C, t'), in [-1, 1]."""
-    return jnp.tanh(net(s, *(x[:, None] for x in (R_hat, C_hat, v_r, v_c, t))))
+    request = asking.shown(net, t, R_hat, C_hat)
+    return jnp.tanh(net(s, *request, *(x[:, None] for x in (v_r, v_c, t))))
 
 
 def within(v_c: Float[Array, " b"], C_hat: Float[Array, " b"]) -> Float[Array, " b"]:
@@ -264,14 +268,20 @@ def optimiser(cfg: Config) -> optax.GradientTransformation:
 
 
 def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> Networks:
-    """Fresh networks; scalars R^, C^, t', V^R, V^C are inputs of size 1."""
-    scalars = {"reward_goal": 3, "cost_goal": 3, "policy": 5, "budget_goal": 2}
+    """Fresh networks; V^R, V^C, t' are inputs of size 1, and so are R^, C^ without their pace."""
+    request = 2 if cfg.pace else 1
+    scalars = {
+        "reward_goal": (request, request, 1),
+        "cost_goal": (request, request, 1),
+        "policy": (request, request, 1, 1, 1),
+        "budget_goal": (request, 1),
+    }
     trained = {}
-    for (name, count), k in zip(scalars.items(), jax.random.split(key, 4), strict=True):
+    for (name, inputs), k in zip(scalars.items(), jax.random.split(key, 4), strict=True):
         outputs = spec.act_dim if name == "policy" else 1
         layers = min(cfg.layers, 4) if name == "budget_goal" else cfg.layers
         sizes = {"embedding": cfg.embedding, "hidden": cfg.hidden, "layers": layers}
-        net = EmbeddedMLP([spec.obs_dim] + [1] * count, outputs, **sizes, key=k)
+        net = EmbeddedMLP([spec.obs_dim, *inputs], outputs, **sizes, key=k)
         trained[name] = start_training(net, optimiser(cfg))
     return Networks(**trained)
 
@@ -287,7 +297,7 @@ class Carry(NamedTuple):
     R_hat: Float[Array, ""]
     """Requested reward-to-go; NaN until first chosen."""
     C_hat: Float[Array, ""]
-    """Limit minus cost so far; negative once the limit is broken."""
+    """Limit minus cost so far and what thrift set aside; negative once that is overspent."""
     t: Float[Array, ""]
     """Steps taken / T."""
     fixed: Bool[Array, ""]
@@ -322,12 +332,9 @@ def act(
         same = jnp.ones_like(C)
         return asking.budget_goal(policy.budget_goal, jnp.repeat(s, len(C), 0), C, carry.t * same)
 
-    budget = jnp.maximum(carry.C_hat, 0.0)
-    offer = asking.thrifty(cfg, budget, bought)
-    chosen = asking.choose_reward(cfg.target, carry.R_hat, *offer, price, cfg.floor)
-    R_hat = jnp.where(carry.fixed, carry.R_hat, chosen)
-    action = follow(policy, s, R_hat, jnp.where(carry.fixed, budget, offer.budget), carry.t)
-    return scaling.action(action), carry._replace(R_hat=R_hat, t=carry.t + 1 / scaling.horizon)
+    carry = asking.ask(cfg, carry, bought, price)
+    action = follow(policy, s, carry.R_hat, jnp.maximum(carry.C_hat, 0.0), carry.t)
+    return scaling.action(action), carry._replace(t=carry.t + 1 / scaling.horizon)
 
 
 def follow(policy: Networks, s: Float[Array, "1 o"], *request: Float[Array, ""]):
@@ -357,6 +364,7 @@ ALGORITHM = Algorithm(
             whole=0.5,
             q=0.03,
             epsilon=0.8,
+            pace=True,
         ),
     },
     prepare=prepare,
