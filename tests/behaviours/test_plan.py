@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from safestitch.behaviours.actor import init_actor
-from safestitch.behaviours.aiming import _combined, _residuals, aim, chase
+from safestitch.behaviours.aiming import _combined, _crossed, _residuals, aim, chase
 from safestitch.behaviours.plan import (
     LADDER,
     NOISES,
@@ -190,6 +190,39 @@ def test_what_was_off_before_is_expected_to_be_off_again():
     # A quarter of the way the weight of being off is 3/4.
     assert at[Setting(0, 0, 0, 1, 4)] == [0.25 * 10 + 0.75 * 30 - 2.25, 7.5 + 0.75]
     assert at[Setting(0, 1, 0, 0, 8)] == [20.0, 5.0]
+
+
+def test_one_snapshot_hands_over_to_another():
+    """The cheap way is the one's, the dear one the other's: between them no one alone has both."""
+    cheap, dear = Setting(0, 0, 0), Setting(1, 2, 0)
+    alone = chase(
+        [cheap, dear], np.array([10.0, 30.0]), np.array([0.0, 10.0]), Region(10.0), 4, [5]
+    )
+    assert alone == []
+    known = {Setting(1, 3, 1): (99.0, 9.0)}  # with noise: not a way to hand over to
+    ways = [cheap, dear], np.array([10.0, 30.0]), np.array([0.0, 10.0])
+    chosen = chase(*ways, Region(10.0), 4, [5], known, pairs=2)
+    # Costs above 4 and up to 5: the parts 8 and 9 of the way up, 7 and 8 down; the best are at 5.
+    assert Counter(chosen) == {
+        Setting(0, 0, 0, 2, 8, 1): 1,
+        Setting(1, 2, 0, 0, 8, 0): 1,
+        Setting(0, 0, 0, 2, 9, 1): 1,
+        Setting(1, 2, 0, 0, 7, 0): 1,
+    }
+    one_pair = chase(*ways, Region(10.0), 4, [5], known, pairs=1)
+    assert len(one_pair) == 4 and len({(s.snapshot, s.last) for s in one_pair}) == 1
+
+
+def test_a_handing_over_that_was_tried_says_what_others_are_off_by():
+    cheap, dear = Setting(0, 0, 0), Setting(1, 2, 0)
+    handed = Setting(0, 0, 0, then=2, part=8, after=1)
+    means = {cheap: (10.0, 0.0), dear: (30.0, 10.0), handed: (14.0, 7.0)}
+    assert _residuals(means).tolist() == [[0.0, 0.0], [-3.0, 1.0]]
+    found, expected = _crossed(means, means.keys(), Region(10.0))
+    assert handed not in found
+    at = dict(zip(found, expected.tolist(), strict=True))
+    assert at[Setting(0, 0, 0, 2, 4, 1)] == [0.25 * 10 + 0.75 * 30 - 2.25, 7.5 + 0.75]
+    assert at[Setting(1, 2, 0, 0, 8, 0)] == [20.0, 5.0]
 
 
 def test_what_was_measured_can_be_combined():

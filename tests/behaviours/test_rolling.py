@@ -66,9 +66,27 @@ def expected(fresh, tmp_path_factory) -> Episodes:
 
 
 def test_an_episode_is_what_a_simulator_does_alone(fresh, expected):
+    check_alone(fresh(), plan_of(100), expected, (0, 1, 17, 99))
+
+
+def test_an_episode_that_is_handed_over(fresh, tmp_path):
+    """Three snapshots that each hand over to the next, beside others that do not."""
+    plan = [
+        dataclasses.replace(
+            p, setting=dataclasses.replace(p.setting, after=(i + 1) % 3 if i % 2 else -1)
+        )
+        for i, p in enumerate(plan_of(60))
+    ]
+    found = rolled(fresh(), plan, tmp_path / "a.hdf5", 1)
+    check_alone(fresh(), plan, found, (0, 1, 3, 17, 58, 59))
+
+
+def check_alone(
+    behaviours: Behaviours, plan: list[Planned], expected: Episodes, numbers: tuple[int, ...]
+) -> None:
     """One at a time, by the plain functions, with the stored actions to the last bits."""
-    behaviours, plan, simulator = fresh(), plan_of(100), Own(ENV, 12)
-    for number in (0, 1, 17, 99):
+    simulator = Own(ENV, 12)
+    for number in numbers:
         planned, seed = plan[number], episode_seed(7, number)
         noise, drawn = noise_of(NOISES[planned.setting.noise], 12, 1, seed)
         observation = np.asarray(simulator.reset(seed), np.float32)
@@ -77,7 +95,8 @@ def test_an_episode_is_what_a_simulator_does_alone(fresh, expected):
         for t, row in enumerate(rows):
             assert (expected.observations[row] == observation).all()
             lam = np.float32(planned.lam if t < planned.switch else planned.lam_after)
-            actor = behaviours[planned.setting.snapshot]
+            setting = planned.setting
+            actor = behaviours[setting.snapshot if t < planned.switch else setting.last]
             action = np.asarray(act(actor, observation, lam, noise[t]))
             action = action if np.isnan(drawn[t]).all() else drawn[t]
             np.testing.assert_allclose(expected.actions[row], action, atol=1e-6)
@@ -194,20 +213,20 @@ def test_a_simulator_that_fails_says_so(fresh, tmp_path):
 def test_every_episode_is_played_once_by_its_snapshot(snapshots):
     slots = slots_for(8, len(snapshots))
     chosen = arrange(snapshots, slots)
-    assert len(chosen.snapshot) == slots
+    assert len(chosen.kind) == slots
     assert len(chosen.episode) == slots * SLOT
     assert chosen.episode.shape[1] <= most_laps(8, len(snapshots), slots)
     played = chosen.episode[chosen.episode >= 0]
     assert sorted(played.tolist()) == list(range(len(snapshots)))
     for lane, episodes in enumerate(chosen.episode):
         for episode in episodes[episodes >= 0]:
-            assert snapshots[episode] == chosen.snapshot[lane // SLOT]
+            assert snapshots[episode] == chosen.kind[lane // SLOT]
 
 
 def test_lanes_have_about_the_same_to_do():
     """48 episodes of one snapshot, 16 of another, in 8 slots of 8: one lap."""
     chosen = arrange([0] * 48 + [1] * 16, 8)
-    assert np.bincount(chosen.snapshot).tolist() == [6, 2]
+    assert np.bincount(chosen.kind).tolist() == [6, 2]
     assert (chosen.episode >= 0).all() and chosen.episode.shape == (64, 1)
 
 

@@ -6,7 +6,6 @@ Some settings are chosen for the best reward within each cost; the others, one b
 are expected to add where the plane is still thin. Each choice counts as if it had come true.
 """
 
-import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -32,6 +31,8 @@ REPEATS = 5
 """Times a setting can be chosen before others that promise as much are the better choice."""
 MOST_COMBINED = 20_000
 """Changes of mind that are weighed; of more, so many evenly."""
+ABLEST = 3
+"""Ways of each tenth of the cost range that are worth handing over from and to."""
 APART = 0.1
 """Of the cost range: two ways that cost about the same are not worth combining."""
 
@@ -82,12 +83,26 @@ def chase(
     count: int,
     levels: Collection[int],
     known: Mapping[Setting, Place] = MappingProxyType({}),
+    pairs: int = 0,
 ) -> list[Setting]:
     """Settings of the next episodes as `aim` chooses them, but all for the best reward within some
-    costs: `levels`, in tenths of the cost range.
+    costs: `levels`, in tenths of the cost range. Where `pairs` is given, one snapshot may also hand
+    over to another, in at most so many pairs of snapshots.
     """  # noqa: D205
-    kinds, places, _ = _candidates(settings, rewards, costs, region, known)
-    return [kinds[i] for i in _best(places, region, count, levels)]
+    kinds, places, tried = _candidates(settings, rewards, costs, region, known)
+    if pairs:
+        ways = {k: tuple(place.mean(0)) for k, place in zip(kinds[:tried], places, strict=False)}
+        crossed, expected = _crossed({**known, **ways}, ways.keys(), region)
+        kinds, places = kinds + crossed, places + list(expected[:, None])
+    chosen = [kinds[i] for i in _best(places, region, count, levels)]
+    return _of_few_pairs(chosen, pairs) if pairs else chosen
+
+
+def _of_few_pairs(chosen: list[Setting], pairs: int) -> list[Setting]:
+    """The same number of settings, all of the first so many pairs of snapshots."""
+    few = list(dict.fromkeys((s.snapshot, s.last) for s in chosen))[:pairs]
+    kept = itertools.cycle([s for s in chosen if (s.snapshot, s.last) in few])
+    return [s if (s.snapshot, s.last) in few else next(kept) for s in chosen]
 
 
 def _candidates(
@@ -143,6 +158,31 @@ def _combined(
     return [found[i] for i in few], np.array(expected).reshape(-1, 2)[few]
 
 
+def _crossed(
+    ways: Mapping[Setting, Place], tried: Collection[Setting], region: Region
+) -> tuple[list[Setting], Float[np.ndarray, "k 2"]]:
+    """Untried changes from one of the best noiseless ways to that of another snapshot, and where
+    they are expected to land.
+    """  # noqa: D205
+    plain = {s: place for s, place in ways.items() if s.then < 0 and not any(NOISES[s.noise][:2])}
+    settings, places = list(plain), np.array(list(plain.values())).reshape(-1, 2)
+    level = np.ceil(places[:, 1] * TENTHS / (region.cost_high or 1.0))
+    order = np.argsort(-places[:, 0], kind="stable")
+    best = [i for one in np.unique(level) for i in order[level[order] == one][:ABLEST].tolist()]
+    off = _residuals({s: p for s, p in ways.items() if s.then < 0 or s.after >= 0})
+    pairs = [(i, j) for i in best for j in best if settings[i].snapshot != settings[j].snapshot]
+    one, other = np.array(pairs, int).reshape(-1, 2).T
+    lands = _between(places[one], places[other], off)
+    found, expected = [], []
+    for pair, part in np.argwhere(region.holds(lands[..., 0], lands[..., 1])).tolist():
+        first, then = settings[one[pair]], settings[other[pair]]
+        setting = Setting(first.snapshot, first.rung, 0, then.rung, part + 1, then.snapshot)
+        if setting not in tried:
+            found.append(setting)
+            expected.append(lands[pair, part])
+    return found, np.array(expected).reshape(-1, 2)
+
+
 def _between(
     one: Float[np.ndarray, "p 2"],
     other: Float[np.ndarray, "p 2"],
@@ -162,9 +202,9 @@ def _residuals(ways: Mapping[Setting, Place]) -> Float[np.ndarray, "2 2"]:
     """  # noqa: D205
     total, weight = np.zeros((2, 2)), np.ones(2)  # as if one had landed where it should
     for setting, place in ways.items():
-        one = ways.get(dataclasses.replace(setting, then=-1, part=0))
-        other = ways.get(Setting(setting.snapshot, setting.then, setting.noise))
-        if setting.then >= 0 and one and other:
+        one = ways.get(Setting(setting.snapshot, setting.rung, setting.noise))
+        other = ways.get(Setting(setting.last, setting.then, setting.noise))
+        if setting.then >= 0 and one is not None and other is not None:
             expected = _between(np.array([one]), np.array([other]), np.zeros((2, 2)))
             rising = int(one[1] < other[1])
             total[rising] += np.array(place) - expected[0, setting.part - 1]

@@ -33,6 +33,8 @@ MORE_ROUNDS = (0.25, 0.25)
 """Rounds that follow while too few episodes are of use."""
 LAST_ROUNDS = (0.25,) * 8
 """Rounds that follow while the public data are ahead: the best of more episodes is better."""
+CROSSING_ROUNDS = (0.25,) * 4
+"""Rounds that follow while they still are, in which one snapshot may hand over to another."""
 
 Layout = Literal["compact", "dsrl"]
 Progress = Callable[[int, int, int], None]
@@ -141,8 +143,9 @@ def _rolled(
             if rounds.suffice():
                 break
             rounds.aim(size, len(rounds.plan) + size)
-        for share in LAST_ROUNDS:
-            if not rounds.chase(max(2, round(share * order.episodes))):
+        for number, share in enumerate(LAST_ROUNDS + CROSSING_ROUNDS):
+            crossing = number >= len(LAST_ROUNDS)
+            if not rounds.chase(max(2, round(share * order.episodes)), crossing):
                 break
     return rounds.plan, rounds.region
 
@@ -180,14 +183,15 @@ class _Rounds:
         known, wanted = measured(self.behaviours), self.order.episodes
         self._roll(aim(before, *returns, self.region, count, wanted, known), total)
 
-    def chase(self, count: int) -> bool:
+    def chase(self, count: int, crossing: bool) -> bool:
         """Roll what may earn most where the public data are ahead; False if they are not."""
         returns = self.stock.returns(len(self.plan))
         levels = behind(self.order, self.behaviours.spec.task, self.region, *returns)
         if levels:
             before = [planned.setting for planned in self.plan]
             known = measured(self.behaviours)
-            chosen = chase(before, *returns, self.region, count, levels, known)
+            pairs = len(self.behaviours) if crossing else 0  # as many as there are slots for
+            chosen = chase(before, *returns, self.region, count, levels, known, pairs)
             self._roll(chosen, len(self.plan) + count)
         return bool(levels)
 

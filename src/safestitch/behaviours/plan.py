@@ -69,6 +69,13 @@ class Setting:
     """The rung it changes to in mid-episode; -1 for none."""
     part: int = 0
     """When it does, about."""
+    after: int = -1
+    """The snapshot that acts from then on; -1 for the same."""
+
+    @property
+    def last(self) -> int:
+        """The snapshot that acts at the end."""
+        return self.snapshot if self.after < 0 else self.after
 
 
 @dataclasses.dataclass(frozen=True)

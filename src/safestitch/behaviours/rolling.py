@@ -1,8 +1,9 @@
 """Rolling planned episodes: workers step the simulators, one compiled program acts for them all.
 
-Lanes come in slots of a few neighbours. All episodes of a slot are of one snapshot, so that acting
-is one product of matrices per slot and layer. Which lane plays which episode is fixed by the plan:
-the last bits of a product may depend on the place, and nothing may depend on the workers.
+Lanes come in slots of a few neighbours. All episodes of a slot are of one snapshot, or of one that
+hands over to one other, so that acting is a product of matrices per slot and layer. Which lane
+plays which episode is fixed by the plan: the last bits of a product may depend on the place, and
+nothing may depend on the workers.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from safestitch.behaviours.actor import Actor, act, task_action
 from safestitch.behaviours.plan import NOISES, Planned, noise_of
@@ -33,7 +34,7 @@ Progress = Callable[[int, int], None]
 class Arrangement(NamedTuple):
     """Which lane plays which episodes."""
 
-    snapshot: Int[np.ndarray, " slots"]
+    kind: Int[np.ndarray, " slots"]
     episode: Int[np.ndarray, "lanes laps"]
     """Place in the plan; -1 for none."""
 
@@ -49,15 +50,15 @@ def most_laps(snapshots: int, episodes: int, slots: int) -> int:
     return -(-episodes // (SLOT * (slots - snapshots)))
 
 
-def arrange(snapshots: Sequence[int], slots: int) -> Arrangement:
-    """Give each snapshot slots for its share of the episodes, with as few laps as can be.
+def arrange(of: Sequence[int], slots: int) -> Arrangement:
+    """Give each kind of episode slots for its share of them, with as few laps as can be.
 
     Args:
-        snapshots: That of each planned episode.
-        slots: How many there are; more than different snapshots.
+        of: Kind of each planned episode: who plays it.
+        slots: How many there are; more than different kinds.
     """
-    kinds, counts = np.unique(snapshots, return_counts=True)
-    laps = next(n for n in range(1, len(snapshots) + 1) if _needed(counts, n).sum() <= slots)
+    kinds, counts = np.unique(of, return_counts=True)
+    laps = next(n for n in range(1, len(of) + 1) if _needed(counts, n).sum() <= slots)
     shares = _needed(counts, laps)
     while shares.sum() < slots:  # shorten the longest
         shares[np.argmax(counts / shares)] += 1
@@ -68,7 +69,7 @@ def arrange(snapshots: Sequence[int], slots: int) -> Arrangement:
     episode = np.full((slots * SLOT, laps), -1)
     for kind in kinds:
         lanes = np.flatnonzero(np.repeat(of_slot, SLOT) == kind)
-        mine = np.flatnonzero(np.asarray(snapshots) == kind)
+        mine = np.flatnonzero(np.asarray(of) == kind)
         places = np.arange(len(mine))
         episode[lanes[places % len(lanes)], places // len(lanes)] = mine
     return Arrangement(of_slot, episode)
@@ -105,7 +106,9 @@ def roll(
         seed: Of all that is made.
         progress: Told how far it is.
     """
-    chosen = arrange([p.setting.snapshot for p in plan], pool.shape.lanes // SLOT)
+    count = len(behaviours)
+    pairs = [p.setting.snapshot * count + p.setting.last for p in plan]
+    chosen = arrange(pairs, pool.shape.lanes // SLOT)
     queue = np.full((pool.shape.lanes, pool.shape.laps), -1)
     for lane, places in enumerate(chosen.episode.tolist()):
         left = [p for p in places if p >= 0 and first + p not in stock.records]
@@ -114,15 +117,21 @@ def roll(
         return 0
     seeds = np.array([episode_seed(seed, first + p) for p in range(len(plan))])
     desk = _Desk(stock, plan, queue, first, seeds)
-    actors = _of_slots(behaviours.actors, chosen.snapshot)
+    first, last = divmod(chosen.kind, count)
+    actors = _of_slots(behaviours.actors, first)
+    others = None if (first == last).all() else _of_slots(behaviours.actors, last)
     pool.begin(np.where(queue >= 0, seeds[queue], -1))
     while live := pool.live:
         for group in live:
             outcome = pool.receive(group)
             desk.take(outcome, pool.board.last_observations)
             seen = desk.seen(outcome)
-            acted = np.asarray(_act(actors, seen.reshape(len(chosen.snapshot), -1, seen.shape[1])))
-            pool.send(group, desk.decide(outcome.lanes, acted.reshape(len(seen), -1)))
+            slots = seen.reshape(len(first), -1, seen.shape[1])
+            acted = np.asarray(_act(actors, slots)).reshape(len(seen), -1)
+            if others is not None:
+                handed = np.asarray(_act(others, slots)).reshape(len(seen), -1)
+                acted = np.where(desk.switched(outcome.lanes)[:, None], handed, acted)
+            pool.send(group, desk.decide(outcome.lanes, acted))
         if progress:
             progress(len(stock.records), desk.steps)
     stock.ensure()
@@ -185,11 +194,15 @@ class _Desk:
     def _finished(self, place: int) -> bool:
         return self.first + place in self.stock.records
 
+    def switched(self, lanes: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Whether the episodes have changed their mind."""
+        return np.maximum(self.time[lanes], 0) >= self.switch[lanes]
+
     def seen(self, outcome: Outcome) -> Float[np.ndarray, "n o1a"]:
         """What the actors see: observation, multiplier, noise."""
         lanes, when = outcome.lanes, np.maximum(self.time[outcome.lanes], 0)
         self.rows["observations"][lanes, when] = outcome.observations
-        lam = self.lam[lanes, (when >= self.switch[lanes]).astype(np.int64)]
+        lam = self.lam[lanes, self.switched(lanes).astype(np.int64)]
         return np.concatenate([outcome.observations, lam[:, None], self.noise[lanes, when]], 1)
 
     def decide(
