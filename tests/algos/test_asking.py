@@ -170,11 +170,12 @@ def steep(C):
 @pytest.mark.parametrize(
     ("goal", "C_hat", "thrift", "budget", "bought"),
     [
-        (steep, 1.0, 0.1, 0.5, 0.9),  # asked at 0, 0.2, .. 1: 0.9 lies halfway from 0.4 to 0.6
-        (steep, 0.3, 0.1, 0.27, 0.54),  # where every bit of the budget earns, little is spared
+        (steep, 1.0, 0.1, 0.6, 1.0),  # all of C^max: only what buys nothing is spared
+        (steep, 0.5, 0.1, 0.475, 0.95),  # half of it: half of the thrift
+        (steep, 0.3, 0.1, 0.279, 0.558),  # 0.6 less 0.07 of it, and 65% of the way from 0.24 to 0.3
         (steep, 0.3, 0.0, 0.3, 0.6),
         (jnp.ones_like, 0.8, 0.1, 0.0, 1.0),  # what buys nothing is not spent
-        (lambda C: C - 1.0, 0.5, 0.1, 0.45, -0.55),  # less than a negative goal is more negative
+        (lambda C: C - 1.0, 0.5, 0.1, 0.475, -0.525),  # less than a negative goal is more negative
         (lambda C: C + 0.5, 0.0, 0.1, 0.0, 0.5),  # nothing left to spare
         (lambda C: 1.0 - C, 0.4, 0.0, 0.4, 0.6),  # without thrift all is asked for, whatever G
     ],
@@ -203,16 +204,16 @@ def config(target="again", thrift=0.0, caution=0.0, floor=0.5):
 
 
 def test_what_the_thrifty_ask_for_is_modest_too():
-    # Half of the largest budget buys 0.9, and half of the caution takes a tenth off it.
+    # 0.6 of the largest budget buys all, and 0.4 of the caution takes 8% off it.
     left = ask(config(thrift=0.1, caution=0.2), Left(NONE, jnp.float32(1.0)), steep, free)
-    assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.81, 0.5])
+    assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.92, 0.6])
 
 
 def test_what_thrift_sets_aside_is_not_asked_for_later():
-    # 0.5 of 1 is set aside; after a cost of 0.2 the 0.3 left buy 0.6; overspent is remembered.
+    # 0.4 of 1 is set aside; after a cost of 0.3 the 0.3 left buy 0.6; overspent is remembered.
     cfg = config(thrift=0.1)
     left = ask(cfg, Left(NONE, jnp.float32(1.0)), steep, free)
-    left = ask(cfg, left._replace(C_hat=left.C_hat - 0.2), steep, free)
+    left = ask(cfg, left._replace(C_hat=left.C_hat - 0.3), steep, free)
     assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.6, 0.3])
     left = ask(cfg, left._replace(C_hat=left.C_hat - 0.5), steep, free)
     assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.0, -0.2])

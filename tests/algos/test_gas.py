@@ -1019,10 +1019,10 @@ def test_planned_asks_between_the_plan_and_g():
 
 
 def test_thrift_shows_the_policy_a_smaller_budget_and_sets_the_rest_aside():
-    # G = 0.6 + 0.2 C^: all but a tenth of the 0.7 that C^ = 0.5 buys is had for 0.15.
+    # G = 0.6 + 0.2 C^: all but a twentieth of the 0.7 that C^ = 0.5 buys is had for 0.325.
     seen, carry = shown(begin(2.0), target="again", thrift=0.1)
-    assert (seen["R_hat"], seen["C_hat"]) == pytest.approx((0.63, 0.15), abs=1e-4)
-    assert float(carry.C_hat) == pytest.approx(0.15, abs=1e-4)  # the rest is set aside
+    assert (seen["R_hat"], seen["C_hat"]) == pytest.approx((0.665, 0.325), abs=1e-4)
+    assert float(carry.C_hat) == pytest.approx(0.325, abs=1e-4)  # the rest is set aside
     # A target that the user chose goes with all of the budget.
     seen, _ = shown(begin(2.0, target=5.0), thrift=0.1)
     assert (seen["R_hat"], seen["C_hat"]) == pytest.approx((0.5, 0.5), abs=1e-4)

@@ -81,14 +81,15 @@ Price = Callable[[Float[Array, " k"]], Float[Array, " k"]]
 
 
 def thrifty(thrift: float, C_hat: Float[Array, ""], goal: Goal) -> Offer:
-    """The least budget that buys all but a share `thrift` of what C^ buys: a margin where cheap.
+    """The least budget that buys all but a share of what C^ buys: a margin where it is cheap.
 
-    Policies miss the budget they are given, and a large part of a budget often buys next to
-    nothing. G is asked at six budgets and taken to be straight between them.
+    The share is `thrift` of a small budget, nothing of C^max. Policies miss the budget they are
+    given, and a large part of a budget often buys next to nothing. G is asked at six budgets and
+    taken to be straight between them.
     """
     budgets = jnp.linspace(0.0, C_hat, 6)
     bought = goal(budgets)
-    bar = lowered(bought[-1], 1.0 - thrift)
+    bar = modest(bought[-1], C_hat, thrift)
     first = jnp.argmax(bought >= bar)
     before = jnp.maximum(first - 1, 0)
     rise = jnp.maximum(bought[first] - bought[before], 1e-6)

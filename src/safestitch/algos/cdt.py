@@ -103,7 +103,7 @@ class Config:
     """Segments per step that train G and P."""
     whole: float = 0.5
     """Share of the segments that train G and P that end with their episode, the others anywhere."""
-    thrift: float = 0.04
+    thrift: float = 0.02
     """Share of G that is given up where that spares budget."""
     caution: float = 0.04
     """Share of G that is not asked for when the budget is spent; less before."""

@@ -85,8 +85,8 @@ class Config:
     """Show networks R^ and C^ per remaining step too (D3)."""
     target: asking.Rule = "planned"
     """How the requested reward is chosen when acting (D5)."""
-    thrift: float = 0.04
-    """Share of G that is given up where that spares budget (D5)."""
+    thrift: float = 0.02
+    """Share of G that is given up where that spares a small budget; less of a larger one (D5)."""
     caution: float = 0.04
     """Share of G that is not asked for when the budget is spent; less before (D5)."""
     floor: float = 0.7
