@@ -33,7 +33,7 @@ MORE_ROUNDS = (0.25, 0.25)
 """Rounds that follow while too few episodes are of use."""
 LAST_ROUNDS = (0.25,) * 8
 """Rounds that follow while the public data are ahead: the best of more episodes is better."""
-CROSSING_ROUNDS = (0.25,) * 4
+CROSSING_ROUNDS = (0.25,) * 8
 """Rounds that follow while they still are, in which one snapshot may hand over to another."""
 
 Layout = Literal["compact", "dsrl"]
