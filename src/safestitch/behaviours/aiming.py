@@ -83,6 +83,7 @@ def chase(
     count: int,
     levels: Collection[int],
     known: Mapping[Setting, Place] = MappingProxyType({}),
+    *,
     pairs: int = 0,
 ) -> list[Setting]:
     """Settings of the next episodes as `aim` chooses them, but all for the best reward within some

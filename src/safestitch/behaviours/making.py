@@ -191,7 +191,7 @@ class _Rounds:
             before = [planned.setting for planned in self.plan]
             known = measured(self.behaviours)
             pairs = len(self.behaviours) if crossing else 0  # as many as there are slots for
-            chosen = chase(before, *returns, self.region, count, levels, known, pairs)
+            chosen = chase(before, *returns, self.region, count, levels, known, pairs=pairs)
             self._roll(chosen, len(self.plan) + count)
         return bool(levels)
 

@@ -117,16 +117,16 @@ def roll(
         return 0
     seeds = np.array([episode_seed(seed, first + p) for p in range(len(plan))])
     desk = _Desk(stock, plan, queue, first, seeds)
-    first, last = divmod(chosen.kind, count)
-    actors = _of_slots(behaviours.actors, first)
-    others = None if (first == last).all() else _of_slots(behaviours.actors, last)
+    before, after = np.divmod(chosen.kind, count)
+    actors = _of_slots(behaviours.actors, before)
+    others = None if (before == after).all() else _of_slots(behaviours.actors, after)
     pool.begin(np.where(queue >= 0, seeds[queue], -1))
     while live := pool.live:
         for group in live:
             outcome = pool.receive(group)
             desk.take(outcome, pool.board.last_observations)
             seen = desk.seen(outcome)
-            slots = seen.reshape(len(first), -1, seen.shape[1])
+            slots = seen.reshape(len(chosen.kind), -1, seen.shape[1])
             acted = np.asarray(_act(actors, slots)).reshape(len(seen), -1)
             if others is not None:
                 handed = np.asarray(_act(others, slots)).reshape(len(seen), -1)
