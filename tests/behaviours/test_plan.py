@@ -209,6 +209,10 @@ def test_one_snapshot_hands_over_to_another():
         Setting(0, 0, 0, 2, 9, 1): 1,
         Setting(1, 2, 0, 0, 7, 0): 1,
     }
+    # Where something landed there before, every other one is that.
+    landed = [*ways[0], Setting(2, 0, 3)], np.append(ways[1], 25.0), np.append(ways[2], 5.0)
+    again = chase(*landed, Region(10.0), 4, [5], known, pairs=3)
+    assert again == [chosen[0], Setting(2, 0, 3), chosen[1], Setting(2, 0, 3)]
     one_pair = chase(*ways, Region(10.0), 4, [5], known, pairs=1)
     assert len(one_pair) == 4 and len({(s.snapshot, s.last) for s in one_pair}) == 1
 

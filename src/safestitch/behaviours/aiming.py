@@ -91,12 +91,15 @@ def chase(
     over to another, in at most so many pairs of snapshots.
     """  # noqa: D205
     kinds, places, tried = _candidates(settings, rewards, costs, region, known)
-    if pairs:
-        ways = {k: tuple(place.mean(0)) for k, place in zip(kinds[:tried], places, strict=False)}
-        crossed, expected = _crossed({**known, **ways}, ways.keys(), region)
-        kinds, places = kinds + crossed, places + list(expected[:, None])
-    chosen = [kinds[i] for i in _best(places, region, count, levels)]
-    return _of_few_pairs(chosen, pairs) if pairs else chosen
+    best = [kinds[i] for i in _best(places, region, count, levels)]
+    if not pairs:
+        return best
+    ways = {k: tuple(place.mean(0)) for k, place in zip(kinds[:tried], places, strict=False)}
+    crossed, expected = _crossed({**known, **ways}, ways.keys(), region)
+    new = [crossed[i] for i in _best(list(expected[:, None]), region, count, levels)]
+    # By turns: what was lucky once promises more than anything that is only expected.
+    turns = itertools.chain.from_iterable(itertools.zip_longest(new, best))
+    return _of_few_pairs([s for s in turns if s][:count], pairs)
 
 
 def _of_few_pairs(chosen: list[Setting], pairs: int) -> list[Setting]:
@@ -220,7 +223,7 @@ def _best(
     in tenths of the cost range.
     """  # noqa: D205
     of = np.repeat(np.arange(len(places)), [len(place) for place in places])
-    rewards, costs = np.concatenate(places).T
+    rewards, costs = np.concatenate([np.zeros((0, 2)), *places]).T
     inside = region.holds(rewards, costs)
     level = np.ceil(costs * TENTHS / (region.cost_high or 1.0))
     depth = max(DEPTH, count // (3 * TENTHS))
