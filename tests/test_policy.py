@@ -173,7 +173,7 @@ def test_the_limit_changes_what_is_done(policy):
 @pytest.mark.parametrize(("before", "after"), [(20.0, 2.0), (0.0, 15.0), (5.0, 5.0), (1e9, 5.0)])
 def test_a_limit_changed_on_the_way_of_a_rule_without_memory(policy, before, after):
     """From then on the session does what one would that had this limit from the beginning."""
-    config = dataclasses.replace(policy.config, target="affordable")
+    config = dataclasses.replace(policy.config, target="affordable", thrift=0.0)  # it is once
     policy = dataclasses.replace(policy, config=config)
     dialled, steady, other = (policy.start(limit) for limit in (before, after, before))
     for session in (dialled, steady, other):

@@ -22,6 +22,7 @@ from safestitch.algos.asking import (
     expectile_weight,
     lowered,
     modest,
+    moved,
     offered,
     reward_price_loss,
     shown,
@@ -197,6 +198,7 @@ class Left(NamedTuple):
     R_hat: jax.Array
     C_hat: jax.Array
     fixed: jax.Array = jnp.asarray(False)
+    spare: jax.Array = jnp.float32(0.0)
 
 
 def config(target="again", thrift=0.0, caution=0.0, floor=0.5):
@@ -217,6 +219,16 @@ def test_what_thrift_sets_aside_is_not_asked_for_later():
     assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.6, 0.3])
     left = ask(cfg, left._replace(C_hat=left.C_hat - 0.5), steep, free)
     assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.0, -0.2])
+
+
+def test_a_new_limit_frees_what_was_set_aside():
+    # 0.4 of 1 is set aside. A limit lower by 0.1 begins with all of the 0.9, a new plan to come.
+    left = ask(config(thrift=0.1), Left(NONE, jnp.float32(1.0)), steep, free)
+    assert float(left.spare) == pytest.approx(0.4)
+    dialled = moved(left, jnp.float32(-0.1))
+    assert np.isnan(dialled.R_hat)
+    assert [float(dialled.C_hat), float(dialled.spare)] == pytest.approx([0.9, 0.0])
+    assert moved(left, jnp.float32(0.0)) == left
 
 
 def test_what_the_user_chose_stays():

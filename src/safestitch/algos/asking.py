@@ -182,7 +182,8 @@ def affordable(
 # --- a request, and what is left of it --------------------------------------------------------
 
 Carry = TypeVar("Carry", bound=Any)
-"""Any with `R_hat`, `C_hat` and `fixed`: reward planned, budget left, whether the user chose."""
+"""Any with `R_hat`, `C_hat`, `spare` and `fixed`: reward planned, budget left, what thrift has set
+aside of it, whether the user chose."""
 
 
 def ask(cfg, carry: Carry, goal: Goal, price: Price) -> Carry:
@@ -191,11 +192,12 @@ def ask(cfg, carry: Carry, goal: Goal, price: Price) -> Carry:
     budget, bought = offered(cfg.thrift, carry.R_hat, left, goal)
     bought = modest(bought, budget, cfg.caution)
     R_hat = choose_reward(cfg.target, carry.R_hat, budget, bought, price, cfg.floor)
-    chosen = R_hat, jnp.minimum(carry.C_hat, budget)  # below 0 where it is overspent
-    given = carry.R_hat, carry.C_hat
+    C_hat = jnp.minimum(carry.C_hat, budget)  # below 0 where it is overspent
+    chosen = R_hat, C_hat, carry.spare + carry.C_hat - C_hat
+    given = carry.R_hat, carry.C_hat, carry.spare
     pairs = zip(given, chosen, strict=True)
-    R_hat, C_hat = (jnp.where(carry.fixed, old, new) for old, new in pairs)
-    return carry._replace(R_hat=R_hat, C_hat=C_hat)
+    R_hat, C_hat, spare = (jnp.where(carry.fixed, old, new) for old, new in pairs)
+    return carry._replace(R_hat=R_hat, C_hat=C_hat, spare=spare)
 
 
 def observe(cfg, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001
@@ -207,10 +209,13 @@ def observe(cfg, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa
 
 
 def moved(carry: Carry, change: Float[Array, ""]) -> Carry:
-    """Another budget in mid-episode: a reward that was not the user's is chosen anew."""
+    """Another budget in mid-episode: a request that was not the user's is chosen anew."""
     kept = carry.fixed | (change == 0)
     R_hat = jnp.where(kept, carry.R_hat, jnp.full_like(carry.R_hat, jnp.nan))
-    return carry._replace(R_hat=R_hat, C_hat=carry.C_hat + change)
+    freed = jnp.where(kept, 0.0, carry.spare)
+    return carry._replace(
+        R_hat=R_hat, C_hat=carry.C_hat + change + freed, spare=carry.spare - freed
+    )
 
 
 # --- for methods that have no goals of their own ----------------------------------------------

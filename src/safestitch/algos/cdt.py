@@ -310,6 +310,8 @@ class Carry(NamedTuple):
     step: Int[Array, ""]
     window: Window
     """The last K steps, a batch of one; while there are fewer, later places are not read."""
+    spare: Float[Array, ""]
+    """What thrift has set aside of the budget."""
 
 
 def budget_of(cfg: Config, scaling: Scaling, limit: Float[Array, ""]) -> Float[Array, ""]:
@@ -328,7 +330,8 @@ def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> 
     sizes = [linear.weight.shape[0] for linear in (policy.policy.state, policy.policy.action)]
     window = empty_window(cfg.context, *sizes)
     C_hat = budget_of(cfg, scaling, request.cost_limit)
-    return Carry(R_hat, C_hat, ~jnp.isnan(R_hat), jnp.zeros((), jnp.int32), window)
+    fixed, step = ~jnp.isnan(R_hat), jnp.zeros((), jnp.int32)
+    return Carry(R_hat, C_hat, fixed, step, window, jnp.zeros_like(C_hat))
 
 
 def act(

@@ -38,7 +38,7 @@ from safestitch.episodes import Episodes
 from safestitch.learn import clipped_adamw, descend, start_training
 from safestitch.nn import EmbeddedMLP
 from safestitch.records import Spec
-from safestitch.scaling import Scaling
+from safestitch.scaling import AnyArray, Scaling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,6 +302,8 @@ class Carry(NamedTuple):
     """Steps taken / T."""
     fixed: Bool[Array, ""]
     """Whether the user chose the target reward."""
+    spare: Float[AnyArray, ""] = np.float32(0.0)
+    """What thrift has set aside of the budget."""
 
 
 def budget_of(cfg: Config, scaling: Scaling, limit: Float[Array, ""]) -> Float[Array, ""]:
@@ -313,7 +315,7 @@ def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> 
     """The beginning of an episode."""
     R_hat = request.target_reward / scaling.reward_unit
     C_hat = budget_of(cfg, scaling, request.cost_limit)
-    return Carry(R_hat, C_hat, jnp.zeros_like(C_hat), ~jnp.isnan(R_hat))
+    return Carry(R_hat, C_hat, jnp.zeros_like(C_hat), ~jnp.isnan(R_hat), jnp.zeros_like(C_hat))
 
 
 def act(
