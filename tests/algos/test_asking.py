@@ -25,7 +25,6 @@ from safestitch.algos.asking import (
     moved,
     offered,
     reward_price_loss,
-    shown,
     tight_budget,
 )
 from safestitch.nn import EmbeddedMLP
@@ -234,18 +233,6 @@ def test_a_new_limit_frees_what_was_set_aside():
 def test_what_the_user_chose_stays():
     given_ = Left(jnp.float32(0.9), jnp.float32(0.4), jnp.asarray(True))
     assert ask(config(thrift=0.1), given_, steep, free) == given_
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_networks_with_room_for_it_see_the_pace(wide):
-    # With a quarter, then a thousandth of the episode left: 0.3 / 0.25; 0.3 / 0.001 is cut off.
-    sizes = (1, 2, 2, 1) if wide else (1, 1, 1, 1)
-    net = EmbeddedMLP(sizes, 1, embedding=1, hidden=1, layers=2, key=jax.random.key(0))
-    R, C = shown(net, row(0.75, 1.0), row(0.3, 0.3), row(-0.1, 0.0))
-    expected = np.array([[0.3, 1.2], [0.3, 3.0]]), np.array([[-0.1, -0.4], [0.0, 0.0]])
-    width = 2 if wide else 1
-    np.testing.assert_allclose(R, expected[0][:, :width], rtol=1e-6)
-    np.testing.assert_allclose(C, expected[1][:, :width], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -27,23 +27,7 @@ def expectile_weight(alpha: float, advantage: Float[Array, " b"]) -> Float[Array
 
 def budget_goal(net: EmbeddedMLP, s, C_hat, t) -> Float[Array, " b"]:
     """G(s, C^, t'): the reward-to-go that a budget buys."""
-    return net(s, *shown(net, t, C_hat), t[:, None])[:, 0]
-
-
-FASTEST = 3.0
-"""Pace beyond which requests look the same: 1 earns, or costs, the most of the data."""
-
-
-def shown(net: EmbeddedMLP, t: Float[Array, " b"], *requests: Float[Array, " b"]):
-    """Requests as a network sees them after s: what is left of each, and its pace if it has room.
-
-    The pace, what is left per step left, is what tells one way of acting from another, and
-    to divide is hard for a network.
-    """
-    left = jnp.maximum(1.0 - t, 1e-3)
-    for request, embedding in zip(requests, net.embeddings[1:], strict=False):
-        pace = jnp.clip(request / left, -FASTEST, FASTEST)
-        yield jnp.stack([request, pace], -1)[:, : embedding.shape[-1]]
+    return net(s, C_hat[:, None], t[:, None])[:, 0]
 
 
 def budget_goal_loss(net: EmbeddedMLP, s, R, C_hat, t, expectile: float) -> Float[Array, ""]:
@@ -59,7 +43,7 @@ def tight_budget(C: Float[Array, " b"], u: Float[Array, " b"]) -> Float[Array, "
 
 def reward_price(net: EmbeddedMLP, s, R, t) -> Float[Array, " b"]:
     """P(s, R, t'): the cost-to-go that goes with a reward-to-go."""
-    return net(s, *shown(net, t, R), t[:, None])[:, 0]
+    return net(s, R[:, None], t[:, None])[:, 0]
 
 
 def reward_price_loss(net: EmbeddedMLP, s, R, C, t) -> Float[Array, ""]:
@@ -231,7 +215,7 @@ class Advisors(NamedTuple):
 def start_advisors(obs_dim: int, optimiser, key: Key[Array, ""]) -> Advisors:
     """Fresh ones, of the size of GAS's budget goal."""
     sizes = {"embedding": 64, "hidden": 128, "layers": 4}
-    nets = [EmbeddedMLP([obs_dim, 2, 1], 1, **sizes, key=k) for k in jax.random.split(key)]
+    nets = [EmbeddedMLP([obs_dim, 1, 1], 1, **sizes, key=k) for k in jax.random.split(key)]
     return Advisors(*(start_training(net, optimiser) for net in nets))
 
 

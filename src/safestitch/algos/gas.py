@@ -14,8 +14,7 @@ Ledger: paper -> function
 Where the paper is silent or we add something; `docs/algorithms/gas.md` says why and what it gives:
     D1  t is uniform over the data's steps and Γ uniform over t .. the episode's last step.
     D2  D^q compares segments of like cost and like length; zero cost is a bin of its own.
-    D3  Inputs: observations standardised, R and C divided by the data's largest returns, t' / T;
-        with `pace` also R^ / (T - t') and C^ / (T - t').
+    D3  Inputs: observations standardised, R and C divided by the data's largest returns, t' / T.
     D4  One AdamW and one gradient clip per network; actions through tanh.
     D5  Acting: the paper picks target rewards by hand. We train a budget goal G(s, C^, t') beside
         the paper's networks, and ask at every step for the most that the budget affords.
@@ -56,7 +55,9 @@ class Config:
     layers: int = 7
     """Linear layers of each network, the output included."""
     hidden: int = 128
-    """Width of a layer."""
+    """Width of a layer of the goals."""
+    policy_hidden: int = 128
+    """Width of a layer of the policy."""
     embedding: int = 64
     """Width of the linear embedding of each input."""
     clip: float = 0.25
@@ -81,8 +82,6 @@ class Config:
     """Expectile of the budget goal G (D5)."""
     budget_batch: int = 256
     """Segments per step that train G."""
-    pace: bool = False
-    """Show networks R^ and C^ per remaining step too (D3)."""
     target: asking.Rule = "planned"
     """How the requested reward is chosen when acting (D5)."""
     thrift: float = 0.02
@@ -96,7 +95,8 @@ class Config:
 
     def __post_init__(self):
         check_kinds(self)
-        check_range(self, ("iterations", "batch", "hidden", "embedding", "budget_batch"), 1, 1e9)
+        check_range(self, ("iterations", "batch", "embedding", "budget_batch"), 1, 1e9)
+        check_range(self, ("hidden", "policy_hidden"), 1, 1e9)
         check_range(self, ("layers",), 2, 64)
         check_range(self, ("learning_rate", "clip"), 1e-12, 1e3)
         shares = ("epsilon", "whole", "thrift", "caution", "floor", "reserve")
@@ -142,7 +142,7 @@ def survey(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling):
     if not cfg.reshape:
         return None
     walk = (measure(block, spec, scaling) for block in episodes.blocks(2**18))
-    share = reshaping.draws(episodes.steps) / episodes.steps
+    share = reshaping.draws(episodes.steps, cfg.q) / episodes.steps
     found = [draw_segments(cfg, data, round(share * len(data.last)) or 1) for data in walk]
     _, _, R, group = (np.concatenate(column) for column in zip(*found, strict=True))
     return reshaping.bars_of(R, group, cfg.q)
@@ -159,7 +159,7 @@ def draw_segments(cfg: Config, data: Data, size: int):
 
 def top_segments(cfg: Config, data: Data, bars=None) -> dict[str, Int[np.ndarray, " m"]]:
     """D^q from sampled segments: the top q of R among those of like C and like length (D2)."""
-    row, end, R, group = draw_segments(cfg, data, reshaping.draws(len(data.rewards)))
+    row, end, R, group = draw_segments(cfg, data, reshaping.draws(len(data.rewards), cfg.q))
     share = (R, group, cfg.q)
     chosen = reshaping.top_share(*share) if bars is None else reshaping.above(*share, bars)
     return {"top_rows": row[chosen], "top_ends": end[chosen]}
@@ -193,13 +193,12 @@ def sample(cfg: Config, data: Data, key: Key[Array, ""]) -> Batch:
 
 def goal(net: EmbeddedMLP, s, R_hat, C_hat, t) -> Float[Array, " b"]:
     """V^R or V^C at (s, R^, C^, t')."""
-    return net(s, *asking.shown(net, t, R_hat, C_hat), t[:, None])[:, 0]
+    return net(s, *(x[:, None] for x in (R_hat, C_hat, t)))[:, 0]
 
 
 def act_as(net: EmbeddedMLP, s, R_hat, C_hat, v_r, v_c, t) -> Float[Array, "b a"]:
     """π at (s, R^, C^, V^R, V^C, t'), in [-1, 1]."""
-    request = asking.shown(net, t, R_hat, C_hat)
-    return jnp.tanh(net(s, *request, *(x[:, None] for x in (v_r, v_c, t))))
+    return jnp.tanh(net(s, *(x[:, None] for x in (R_hat, C_hat, v_r, v_c, t))))
 
 
 def within(v_c: Float[Array, " b"], C_hat: Float[Array, " b"]) -> Float[Array, " b"]:
@@ -268,20 +267,18 @@ def optimiser(cfg: Config) -> optax.GradientTransformation:
 
 
 def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> Networks:
-    """Fresh networks; V^R, V^C, t' are inputs of size 1, and so are R^, C^ without their pace."""
-    request = 2 if cfg.pace else 1
-    scalars = {
-        "reward_goal": (request, request, 1),
-        "cost_goal": (request, request, 1),
-        "policy": (request, request, 1, 1, 1),
-        "budget_goal": (request, 1),
+    """Fresh networks; scalars R^, C^, t', V^R, V^C are inputs of size 1."""
+    shapes = {  # scalars, outputs, width, layers
+        "reward_goal": (3, 1, cfg.hidden, cfg.layers),
+        "cost_goal": (3, 1, cfg.hidden, cfg.layers),
+        "policy": (5, spec.act_dim, cfg.policy_hidden, cfg.layers),
+        "budget_goal": (2, 1, cfg.hidden, min(cfg.layers, 4)),
     }
     trained = {}
-    for (name, inputs), k in zip(scalars.items(), jax.random.split(key, 4), strict=True):
-        outputs = spec.act_dim if name == "policy" else 1
-        layers = min(cfg.layers, 4) if name == "budget_goal" else cfg.layers
-        sizes = {"embedding": cfg.embedding, "hidden": cfg.hidden, "layers": layers}
-        net = EmbeddedMLP([spec.obs_dim, *inputs], outputs, **sizes, key=k)
+    for (name, shape), k in zip(shapes.items(), jax.random.split(key, 4), strict=True):
+        scalars, outputs, hidden, layers = shape
+        sizes = {"embedding": cfg.embedding, "hidden": hidden, "layers": layers}
+        net = EmbeddedMLP([spec.obs_dim] + [1] * scalars, outputs, **sizes, key=k)
         trained[name] = start_training(net, optimiser(cfg))
     return Networks(**trained)
 
@@ -366,7 +363,7 @@ ALGORITHM = Algorithm(
             whole=0.5,
             q=0.03,
             epsilon=0.8,
-            pace=True,
+            policy_hidden=256,
         ),
     },
     prepare=prepare,

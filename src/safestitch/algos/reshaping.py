@@ -9,9 +9,12 @@ BINS = 20
 GROUPS = (BINS + 1) * BINS
 
 
-def draws(n: int) -> int:
-    """How many segments are drawn from n steps to choose D^q from."""
-    return min(max(200_000, 2 * n), 4_000_000)
+def draws(n: int, q: float) -> int:
+    """How many segments are drawn from n steps, for D^q to have nearly as many as there are steps.
+
+    A policy that sees the same few segments again and again learns them by heart.
+    """
+    return min(max(200_000, round(0.95 * n / q)), 4_000_000)
 
 
 def group_of(
