@@ -109,7 +109,7 @@ class Config:
     """Share of G that is not asked for when the budget is spent; less before."""
     floor: float = 0.7
     """Share of G that the rule "affordable" asks for even above the budget."""
-    reserve: float = 0.02
+    reserve: float = 0.04
     """Share of the limit not asked for, except with "table"."""
 
     def __post_init__(self):

@@ -90,7 +90,7 @@ class Config:
     """Share of G that is not asked for when the budget is spent; less before (D5)."""
     floor: float = 0.7
     """Share of G that the rule "affordable" asks for even above the budget."""
-    reserve: float = 0.02
+    reserve: float = 0.04
     """Share of the limit not asked for: who aims at a limit itself misses it half the time."""
 
     def __post_init__(self):
