@@ -39,8 +39,8 @@ def mlp(rows: int, sizes: list[int], passes: int) -> float:
 def gas_flop(c) -> float:
     """V^R, V^C, π with embeddings and concatenation; G beside."""
     total = 0.0
-    for inputs, outputs, width in ((4, 1, c.hidden), (4, 1, c.hidden), (6, ACT, c.policy_hidden)):
-        hidden = [width] * (c.layers - 1)
+    for inputs, outputs in ((4, 1), (4, 1), (6, ACT)):
+        hidden = [c.hidden] * (c.layers - 1)
         embeddings = 2.0 * c.batch * c.embedding * (OBS + inputs - 1)
         total += 3 * embeddings + mlp(c.batch, [c.embedding * inputs, *hidden, outputs], 3)
     return total

@@ -22,7 +22,6 @@ TINY: dict[str, Any] = {
     "iterations": 300,
     "batch": 16,
     "hidden": 8,
-    "policy_hidden": 8,
     "embedding": 4,
     "layers": 2,
     "budget_batch": 8,

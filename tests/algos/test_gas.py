@@ -30,7 +30,6 @@ TINY = Config(
     learning_rate=3e-2,
     layers=2,
     hidden=6,
-    policy_hidden=6,
     embedding=3,
     weight_decay=0.1,
     alpha=0.7,
@@ -118,7 +117,6 @@ def constant_goal(value: float) -> EmbeddedMLP:
         ("iterations", 0, "1 to 1e+09"),
         ("batch", 0, "1 to 1e+09"),
         ("hidden", -3, "1 to 1e+09"),
-        ("policy_hidden", 0, "1 to 1e+09"),
         ("embedding", 0, "1 to 1e+09"),
         ("budget_batch", 0, "1 to 1e+09"),
         ("layers", 1, "2 to 64"),
@@ -153,7 +151,6 @@ def test_paper_preset_is_the_papers_table():
     table = {
         "layers": 7,
         "hidden": 128,
-        "policy_hidden": 128,
         "embedding": 64,
         "batch": 2048,
         "learning_rate": 1e-4,
@@ -1139,7 +1136,6 @@ def test_stitches_two_episodes_at_their_crossing():
         schedule="cosine",
         layers=3,
         hidden=32,
-        policy_hidden=32,
         embedding=8,
         target="again",
     )

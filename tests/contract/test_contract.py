@@ -30,7 +30,7 @@ SPEC = Spec(
 LENGTHS = (6, 1, 4, 6, 2, 6)
 STEPS = sum(LENGTHS)
 SMALL = {"iterations": 4, "batch": 16, "budget_batch": 8, "hidden": 8, "embedding": 4, "layers": 2}
-SMALL |= {"context": 3, "blocks": 1, "heads": 2, "policy_hidden": 8}
+SMALL |= {"context": 3, "blocks": 1, "heads": 2}
 SMALL |= {"thrift": 0.0}  # a goal that has learned nothing says that budgets buy nothing
 
 

@@ -55,9 +55,7 @@ class Config:
     layers: int = 7
     """Linear layers of each network, the output included."""
     hidden: int = 128
-    """Width of a layer of the goals."""
-    policy_hidden: int = 128
-    """Width of a layer of the policy."""
+    """Width of a layer."""
     embedding: int = 64
     """Width of the linear embedding of each input."""
     clip: float = 0.25
@@ -95,8 +93,7 @@ class Config:
 
     def __post_init__(self):
         check_kinds(self)
-        check_range(self, ("iterations", "batch", "embedding", "budget_batch"), 1, 1e9)
-        check_range(self, ("hidden", "policy_hidden"), 1, 1e9)
+        check_range(self, ("iterations", "batch", "hidden", "embedding", "budget_batch"), 1, 1e9)
         check_range(self, ("layers",), 2, 64)
         check_range(self, ("learning_rate", "clip"), 1e-12, 1e3)
         shares = ("epsilon", "whole", "thrift", "caution", "floor", "reserve")
@@ -268,16 +265,16 @@ def optimiser(cfg: Config) -> optax.GradientTransformation:
 
 def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> Networks:
     """Fresh networks; scalars R^, C^, t', V^R, V^C are inputs of size 1."""
-    shapes = {  # scalars, outputs, width, layers
-        "reward_goal": (3, 1, cfg.hidden, cfg.layers),
-        "cost_goal": (3, 1, cfg.hidden, cfg.layers),
-        "policy": (5, spec.act_dim, cfg.policy_hidden, cfg.layers),
-        "budget_goal": (2, 1, cfg.hidden, min(cfg.layers, 4)),
+    shapes = {  # scalars, outputs, layers
+        "reward_goal": (3, 1, cfg.layers),
+        "cost_goal": (3, 1, cfg.layers),
+        "policy": (5, spec.act_dim, cfg.layers),
+        "budget_goal": (2, 1, min(cfg.layers, 4)),
     }
     trained = {}
     for (name, shape), k in zip(shapes.items(), jax.random.split(key, 4), strict=True):
-        scalars, outputs, hidden, layers = shape
-        sizes = {"embedding": cfg.embedding, "hidden": hidden, "layers": layers}
+        scalars, outputs, layers = shape
+        sizes = {"embedding": cfg.embedding, "hidden": cfg.hidden, "layers": layers}
         net = EmbeddedMLP([spec.obs_dim] + [1] * scalars, outputs, **sizes, key=k)
         trained[name] = start_training(net, optimiser(cfg))
     return Networks(**trained)
@@ -363,7 +360,6 @@ ALGORITHM = Algorithm(
             whole=0.5,
             q=0.03,
             epsilon=0.8,
-            policy_hidden=256,
         ),
     },
     prepare=prepare,
