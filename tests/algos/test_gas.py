@@ -541,6 +541,7 @@ def test_same_key_same_batch():
 # V^C = 0.25 for all: 1(V^C < C^) = 1, 1, 0; the last because 0.25 < 0.25 is false.
 
 ALPHA = 0.8
+SQUARED = Config(alpha=ALPHA)
 V_C = row(0.25, 0.25, 0.25)
 BY_HAND = Batch(
     s=row(1.0, 2.0, 3.0)[:, None],
@@ -564,7 +565,8 @@ def test_networks_see_their_inputs_in_order():
     inputs = [
         row(x)[None] if i == 0 else row(x) for i, x in enumerate([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     ]
-    close(gas.act_as(net, *inputs), np.tanh([[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]]))
+    proposed = gas.act_as(net, 1, *inputs).actions
+    close(proposed, np.tanh([[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]]]))
 
 
 def test_within_is_strict():
@@ -621,14 +623,14 @@ def test_policy_loss():
     # Eq. (13) with π = tanh(0) = 0: squared errors 0.5, 1, 1; weights 0.8, 0.2, 0.2 (V^R = 0.75);
     # the third is not within: (0.8 * 0.5 + 0.2 * 1 + 0) / 3 = 0.2.
     net = linear_net([[0.0]] * 2, [[0.0] * 5] * 2, [0.0, 0.0])
-    close(gas.policy_loss(net, jnp.full(3, 0.75), V_C, BY_HAND, ALPHA), 0.2)
+    close(gas.policy_loss(net, jnp.full(3, 0.75), V_C, BY_HAND, SQUARED), 0.2)
 
 
 def test_policy_gradient():
     # tanh' = 1 at 0. In the constants: mean(-2 w a) over the first two samples:
     # -2 (0.8 * 0.5 + 0.2 * 1) / 3 = -0.4 and -2 (0.8 * 0.5) / 3 = -0.2667.
     net = linear_net([[0.0]] * 2, [[0.0] * 5] * 2, [0.0, 0.0])
-    gradient = jax.grad(gas.policy_loss)(net, jnp.full(3, 0.75), V_C, BY_HAND, ALPHA)
+    gradient = jax.grad(gas.policy_loss)(net, jnp.full(3, 0.75), V_C, BY_HAND, SQUARED)
     close(gradient.biases[0], [-0.4, -0.8 / 3])
 
 

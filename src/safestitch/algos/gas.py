@@ -18,6 +18,8 @@ Where the paper is silent or we add something; `docs/algorithms/gas.md` says why
     D4  One AdamW and one gradient clip per network; actions through tanh.
     D5  Acting: the paper picks target rewards by hand. We train a budget goal G(s, C^, t') beside
         the paper's networks, and ask at every step for the most that the budget affords.
+    D6  `modes` > 1 (preset fast): π proposes several actions and takes one by chance (`modes.py`);
+        the square of Eq. (13) is then a soft minimum over them.
 """
 
 import dataclasses
@@ -29,7 +31,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from safestitch.algos import asking, reshaping
+from safestitch.algos import asking, modes, reshaping
 from safestitch.algos.asking import expectile_weight
 from safestitch.algos.base import Algorithm, Metrics, Request, check_kinds, check_range, pick
 from safestitch.algos.segments import Data, draw_ends, measure, segments
@@ -76,6 +78,12 @@ class Config:
     """Share of reward returns, per cost return, that D^q keeps."""
     epsilon: float = 0.5
     """ε: probability that a sample comes from D^q."""
+    modes: int = 1
+    """Actions that π proposes; 1: the square of Eq. (13) as it is (D6)."""
+    spread: float = 0.2
+    """Two actions nearer than this in each dimension, of [-1, 1], count as one (D6)."""
+    rare: float = 0.03
+    """Actions of less than this share of the likeliest one's weight are never taken (D6)."""
     budget_expectile: float = 0.99
     """Expectile of the budget goal G (D5)."""
     budget_batch: int = 256
@@ -95,10 +103,11 @@ class Config:
         check_kinds(self)
         check_range(self, ("iterations", "batch", "hidden", "embedding", "budget_batch"), 1, 1e9)
         check_range(self, ("layers",), 2, 64)
-        check_range(self, ("learning_rate", "clip"), 1e-12, 1e3)
+        check_range(self, ("modes",), 1, 64)
+        check_range(self, ("learning_rate", "clip", "spread"), 1e-12, 1e3)
         shares = ("epsilon", "whole", "thrift", "caution", "floor", "reserve")
         check_range(self, ("weight_decay", "delta", *shares), 0, 1)
-        check_range(self, ("alpha", "q", "budget_expectile"), 1e-6, 1)
+        check_range(self, ("alpha", "q", "rare", "budget_expectile"), 1e-6, 1)
 
 
 class Batch(NamedTuple):
@@ -193,9 +202,9 @@ def goal(net: EmbeddedMLP, s, R_hat, C_hat, t) -> Float[Array, " b"]:
     return net(s, *(x[:, None] for x in (R_hat, C_hat, t)))[:, 0]
 
 
-def act_as(net: EmbeddedMLP, s, R_hat, C_hat, v_r, v_c, t) -> Float[Array, "b a"]:
-    """π at (s, R^, C^, V^R, V^C, t'), in [-1, 1]."""
-    return jnp.tanh(net(s, *(x[:, None] for x in (R_hat, C_hat, v_r, v_c, t))))
+def act_as(net: EmbeddedMLP, count: int, s, R_hat, C_hat, v_r, v_c, t) -> modes.Proposals:
+    """π at (s, R^, C^, V^R, V^C, t'), of so many modes."""
+    return modes.proposals(net(s, *(x[:, None] for x in (R_hat, C_hat, v_r, v_c, t))), count)
 
 
 def within(v_c: Float[Array, " b"], C_hat: Float[Array, " b"]) -> Float[Array, " b"]:
@@ -226,11 +235,12 @@ def cost_goal_loss(net: EmbeddedMLP, A_r: Float[Array, " b"], batch: Batch, alph
     return jnp.mean(expectile_weight(alpha, A_r) * A**2)
 
 
-def policy_loss(net: EmbeddedMLP, v_r, v_c, batch: Batch, alpha: float) -> Float[Array, ""]:
+def policy_loss(net: EmbeddedMLP, v_r, v_c, batch: Batch, cfg: Config) -> Float[Array, ""]:
     """Eq. (13): E[ 1(V^C < C^) |α - 1(A^R < 0)| (π - a)^2 ]; trains π."""
-    action = act_as(net, batch.s, batch.R_hat, batch.C_hat, v_r, v_c, batch.t)
-    weight = expectile_weight(alpha, reward_advantage(v_r, v_c, batch))
-    return jnp.mean(within(v_c, batch.C_hat) * weight * jnp.sum((action - batch.a) ** 2, -1))
+    proposed = act_as(net, cfg.modes, batch.s, batch.R_hat, batch.C_hat, v_r, v_c, batch.t)
+    weight = expectile_weight(cfg.alpha, reward_advantage(v_r, v_c, batch))
+    square = modes.error(proposed, batch.a, cfg.spread)
+    return jnp.mean(within(v_c, batch.C_hat) * weight * square)
 
 
 def update(cfg: Config, state: Networks, batch: Batch) -> tuple[Networks, Metrics]:
@@ -241,7 +251,7 @@ def update(cfg: Config, state: Networks, batch: Batch) -> tuple[Networks, Metric
     step = optimiser(cfg)
     reward_goal, l_r = descend(state.reward_goal, step, reward_goal_loss, v_c, batch, cfg.alpha)
     cost_goal, l_c = descend(state.cost_goal, step, cost_goal_loss, A_r, batch, cfg.alpha)
-    policy, l_pi = descend(state.policy, step, policy_loss, v_r, v_c, batch, cfg.alpha)
+    policy, l_pi = descend(state.policy, step, policy_loss, v_r, v_c, batch, cfg)
     few = [x[: cfg.budget_batch] for x in (batch.s, batch.R, batch.budget, batch.t)]
     bought, l_g = descend(
         state.budget_goal, step, asking.budget_goal_loss, *few, cfg.budget_expectile
@@ -268,7 +278,7 @@ def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> Networks:
     shapes = {  # scalars, outputs, layers
         "reward_goal": (3, 1, cfg.layers),
         "cost_goal": (3, 1, cfg.layers),
-        "policy": (5, spec.act_dim, cfg.layers),
+        "policy": (5, modes.outputs(cfg.modes, spec.act_dim), cfg.layers),
         "budget_goal": (2, 1, min(cfg.layers, 4)),
     }
     trained = {}
@@ -315,7 +325,7 @@ def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> 
 def act(
     cfg: Config, policy: Networks, scaling: Scaling, carry: Carry, obs: Float[Array, " o"]
 ) -> tuple[Float[Array, " a"], Carry]:
-    """Deterministic: a = π(s, R^, C^, V^R, V^C, t'); a spent budget is asked for as 0."""
+    """The action of π(s, R^, C^, V^R, V^C, t'); a spent budget is asked for as 0."""
     s = scaling.observation(obs)[None]
 
     def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
@@ -329,16 +339,18 @@ def act(
         return asking.budget_goal(policy.budget_goal, jnp.repeat(s, len(C), 0), C, carry.t * same)
 
     carry = asking.ask(cfg, carry, bought, price)
-    action = follow(policy, s, carry.R_hat, jnp.maximum(carry.C_hat, 0.0), carry.t)
+    request = carry.R_hat, jnp.maximum(carry.C_hat, 0.0), carry.t
+    chance = modes.dice(obs, jnp.round(carry.t * scaling.horizon))
+    action = modes.choose(follow(policy, cfg.modes, s, *request), cfg.rare, chance)
     return scaling.action(action), carry._replace(t=carry.t + 1 / scaling.horizon)
 
 
-def follow(policy: Networks, s: Float[Array, "1 o"], *request: Float[Array, ""]):
-    """π's action for the request R^, C^ at t', in [-1, 1]."""
+def follow(policy: Networks, count: int, s: Float[Array, "1 o"], *request: Float[Array, ""]):
+    """What π proposes for the request R^, C^ at t'."""
     R_hat, C_hat, t = (x[None] for x in request)
     v_r = goal(policy.reward_goal, s, R_hat, C_hat, t)
     v_c = goal(policy.cost_goal, s, R_hat, C_hat, t)
-    return act_as(policy.policy, s, R_hat, C_hat, v_r, v_c, t)[0]
+    return act_as(policy.policy, count, s, R_hat, C_hat, v_r, v_c, t)
 
 
 def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
@@ -360,6 +372,7 @@ ALGORITHM = Algorithm(
             whole=0.5,
             q=0.03,
             epsilon=0.8,
+            modes=4,
         ),
     },
     prepare=prepare,
