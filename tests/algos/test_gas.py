@@ -565,7 +565,7 @@ def test_networks_see_their_inputs_in_order():
     inputs = [
         row(x)[None] if i == 0 else row(x) for i, x in enumerate([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     ]
-    proposed = gas.act_as(net, 1, *inputs).actions
+    proposed = gas.act_as(net, *inputs, count=1).actions
     close(proposed, np.tanh([[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]]]))
 
 

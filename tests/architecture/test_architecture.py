@@ -37,6 +37,7 @@ SHARED = {
         "asking",
         "augmenting",
         "base",
+        "modes",
         "reshaping",
         "segments",
         "switching",

@@ -202,7 +202,7 @@ def goal(net: EmbeddedMLP, s, R_hat, C_hat, t) -> Float[Array, " b"]:
     return net(s, *(x[:, None] for x in (R_hat, C_hat, t)))[:, 0]
 
 
-def act_as(net: EmbeddedMLP, count: int, s, R_hat, C_hat, v_r, v_c, t) -> modes.Proposals:
+def act_as(net: EmbeddedMLP, s, R_hat, C_hat, v_r, v_c, t, *, count: int) -> modes.Proposals:
     """π at (s, R^, C^, V^R, V^C, t'), of so many modes."""
     return modes.proposals(net(s, *(x[:, None] for x in (R_hat, C_hat, v_r, v_c, t))), count)
 
@@ -237,7 +237,8 @@ def cost_goal_loss(net: EmbeddedMLP, A_r: Float[Array, " b"], batch: Batch, alph
 
 def policy_loss(net: EmbeddedMLP, v_r, v_c, batch: Batch, cfg: Config) -> Float[Array, ""]:
     """Eq. (13): E[ 1(V^C < C^) |α - 1(A^R < 0)| (π - a)^2 ]; trains π."""
-    proposed = act_as(net, cfg.modes, batch.s, batch.R_hat, batch.C_hat, v_r, v_c, batch.t)
+    request = batch.R_hat, batch.C_hat, v_r, v_c, batch.t
+    proposed = act_as(net, batch.s, *request, count=cfg.modes)
     weight = expectile_weight(cfg.alpha, reward_advantage(v_r, v_c, batch))
     square = modes.error(proposed, batch.a, cfg.spread)
     return jnp.mean(within(v_c, batch.C_hat) * weight * square)
@@ -350,7 +351,7 @@ def follow(policy: Networks, count: int, s: Float[Array, "1 o"], *request: Float
     R_hat, C_hat, t = (x[None] for x in request)
     v_r = goal(policy.reward_goal, s, R_hat, C_hat, t)
     v_c = goal(policy.cost_goal, s, R_hat, C_hat, t)
-    return act_as(policy.policy, count, s, R_hat, C_hat, v_r, v_c, t)
+    return act_as(policy.policy, s, R_hat, C_hat, v_r, v_c, t, count=count)
 
 
 def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
