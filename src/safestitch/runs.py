@@ -44,6 +44,8 @@ RUN, METRICS, CHECKPOINT, POLICY = (
 EVAL, ROWS, DIAL = "eval.json", "eval_rows.json", "dial.json"
 EPISODES = "eval_episodes.json"
 REPORT, LOCK = "report.html", ".lock"
+RECORD = (RUN, METRICS, EPISODES)
+"""What comparisons are made of: kept without its networks, a run is some kilobytes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +145,11 @@ def is_trained(directory: Path) -> bool:
     return (directory / POLICY).exists()
 
 
+def is_evaluated(directory: Path) -> bool:
+    """Whether episodes were played, and hence training had finished; the policy may be gone."""
+    return (directory / EPISODES).exists()
+
+
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the directory for writing; the system frees it when the process ends, however it ends.
@@ -192,6 +199,11 @@ def require_trained(directory: Path) -> Run:
         return run
     if is_locked(directory):
         raise RunError(f"{directory} is still being trained: try again when it has finished")
+    if is_evaluated(directory):
+        raise RunError(
+            f"{directory} is the record of a run, without its policy: it answers what the policy "
+            "was asked before, and nothing else. Train it again"
+        )
     raise RunError(
         f"{directory} holds an unfinished run: finish it with "
         f"`safestitch train --resume {directory}`"

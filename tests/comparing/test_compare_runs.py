@@ -37,6 +37,23 @@ def test_another_question_is_asked_anew(pair, changed):
         compare_runs(pair, **changed)
 
 
+def test_records_stand_for_runs(pair, tmp_path):
+    """They answer what was asked before, name no folder of the machine, and nothing more."""
+    out = tmp_path / "table"
+    words = ["compare", *pair, "--episodes", "2", "--out", str(out)]
+    assert _run(words) == 0
+    records = [str(out / "runs" / "BallRun" / method) for method in ("gas", "bc")]
+    held = [path for path in (out / "runs").rglob("*") if path.is_file()]
+    assert {path.name for path in held} == {runs.RUN, runs.EPISODES}
+    assert not any("somewhere" in path.read_text() for path in held)
+    again = tmp_path / "again"
+    assert _run(["compare", *records, "--episodes", "2", "--out", str(again)]) == 0
+    for name in ("comparison.md", "comparison.csv", "limits.csv"):
+        assert (again / name).read_text() == (out / name).read_text()
+    with pytest.raises(RunError, match="record of a run, without its policy"):
+        compare_runs(records, episodes=3)
+
+
 def test_the_same_limits_in_other_words(pair):
     found = compare_runs(pair, ["8", "16", "24", "70%", "80%", "90%"], episodes=2)
     assert found.bands == ("tight", "loose")
@@ -90,7 +107,8 @@ def test_a_missing_run(pair):
 
 
 def test_an_unfinished_run(pair):
-    (Path(pair[0]) / runs.POLICY).unlink()
+    for name in (runs.POLICY, runs.EPISODES):
+        (Path(pair[0]) / name).unlink()
     refused(pair, "holds an unfinished run: finish it with")
 
 
@@ -144,6 +162,7 @@ def test_the_verb_writes_every_table(pair, tmp_path, capsys):
     assert "paper, public data: 0.33 / 0.62 safe, best" in said
     assert "1 of 1 tasks" in said
     names = ["comparison.csv", "comparison.html", "comparison.md", "comparison.tex", "limits.csv"]
+    names.append("runs")
     assert sorted(path.name for path in out.iterdir()) == names
     with open(out / "comparison.csv", newline="") as file:
         assert len(list(csv.DictReader(file))) == 4

@@ -65,3 +65,22 @@ def test_killed_and_gone_on_with(tmp_path, capsys):
     assert _run(words) == 0
     assert "4 of 4 jobs are finished already" in capsys.readouterr().out
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
+
+    records = out / "comparison" / "runs"
+    elsewhere = tmp_path / "elsewhere"
+    assert _run(["reproduce", str(SMOKE), "--out", str(elsewhere), "--known", str(records)]) == 0
+    said = capsys.readouterr().out
+    assert "2 runs are known" in said and "4 of 4 jobs are finished already" in said
+    table = (out / "comparison" / "comparison.csv").read_text()
+    assert (elsewhere / "comparison" / "comparison.csv").read_text() == table
+
+    changed = tmp_path / "changed.toml"
+    changed.write_text(SMOKE.read_text().replace("relabel = false", "relabel = false, alpha = 0.6"))
+    words = ["reproduce", str(changed), "--out", str(tmp_path / "other"), "--known", str(records)]
+    assert _run([*words, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "1 runs are known" in said
+    assert "StitchChain.gas.eval: finished" in said
+    assert "StitchChain.no-relabelling.train: safestitch train gas StitchChain" in said
+    assert _run([*words[:-1], str(tmp_path / "nowhere")]) != 0
+    assert "no such directory" in capsys.readouterr().err

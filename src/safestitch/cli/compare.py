@@ -57,6 +57,7 @@ def run(arguments: list[str]) -> int:
 def write_comparison(options: Options, commands: Sequence[str], console: Console) -> None:
     """Compare runs, print the table and leave it as Markdown, CSV, LaTeX and a page."""
     from safestitch.comparing import compare_runs
+    from safestitch.comparing.kept import keep
     from safestitch.comparing.page import page_of
     from safestitch.comparing.tables import bands_csv, latex, limits_csv, markdown
     from safestitch.files import write_atomic, write_error
@@ -91,7 +92,8 @@ def write_comparison(options: Options, commands: Sequence[str], console: Console
     }
     for name, text in files.items():
         write_atomic(options.out / name, text.encode())
-    say(f"written to {options.out}: {', '.join(files)}")
+    keep([result.entry for result in found.results], options.out / "runs")
+    say(f"written to {options.out}: {', '.join(files)}; runs: what they are made of")
 
 
 def show(comparison: "Comparison", console: Console) -> None:

@@ -35,6 +35,8 @@ class Options:
     """Where everything goes; runs/<name of the file> unless given."""
     only: tuple[str, ...] = ()
     """Only these tasks and methods; the page shows all that are finished."""
+    known: Path | None = None
+    """Records of an earlier comparison, its runs/: what they answer is not computed again."""
     jobs: int = 1
     """Processes at once."""
     workers: int | None = None
@@ -50,7 +52,7 @@ def run(arguments: list[str]) -> int:
         raise SafestitchError(f"--jobs {options.jobs}: expected 1 to 256")
     if options.workers is not None and not 1 <= options.workers <= 256:
         raise SafestitchError(f"--workers {options.workers}: expected 1 to 256")
-    from safestitch.reproducing.jobs import jobs_of
+    from safestitch.reproducing.jobs import jobs_of, recall
     from safestitch.reproducing.plan import check_names, read_plan
     from safestitch.reproducing.runner import run_jobs
 
@@ -59,6 +61,9 @@ def run(arguments: list[str]) -> int:
     out = options.out or Path("runs") / plan.name
     jobs = jobs_of(plan, out, only=options.only, workers=options.workers)
     console = stdout()
+    if options.known is not None:
+        taken = recall(plan, _directory(options.known), out)
+        console.print(f"{len(taken)} runs are known from {options.known}", markup=False)
     if options.dry_run:
         for job in jobs:
             state = "finished" if job.is_finished() else f"safestitch {shlex.join(job.words)}"
@@ -70,6 +75,12 @@ def run(arguments: list[str]) -> int:
     for failure in failures:
         _tell(failure, console)
     return 1 if failures else 0
+
+
+def _directory(path: Path) -> Path:
+    if not path.is_dir():
+        raise SafestitchError(f"--known {path}: no such directory")
+    return path
 
 
 def _compare(plan: "Plan", out: Path, options: Options, console: Console) -> None:

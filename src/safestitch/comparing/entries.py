@@ -46,7 +46,8 @@ def _entry(text: str) -> Entry:
     name, given, place = text.partition("=")
     if not given or not NAME.fullmatch(name) or Path(text).is_dir():
         name, place = "", text
-    run = runs.require_trained(Path(place))
+    read = runs.read if runs.is_evaluated(Path(place)) else runs.require_trained
+    run = read(Path(place))
     if not NAME.fullmatch(run.algorithm):
         raise SafestitchError(f"{place} is of an algorithm of no known name: {run.algorithm!r}")
     return Entry(name or run.algorithm, Path(place), run)

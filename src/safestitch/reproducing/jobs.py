@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from safestitch import runs
-from safestitch.comparing import ask
+from safestitch.algos import get_algorithm
+from safestitch.comparing import ask, kept
 from safestitch.comparing.entries import Entry
 from safestitch.data import places
 from safestitch.envs import TASKS
@@ -71,13 +72,26 @@ def run_directory(out: Path, task: str, method: Method) -> Path:
     return out / task / method.name
 
 
+def recall(plan: Plan, known: Path, out: Path) -> list[str]:
+    """Take over records of runs as the plan asks for; says which."""
+    found = []
+    for task, method in ((t, m) for t in plan.tasks for m in plan.methods if t in m.tasks):
+        record, directory = (run_directory(place, task, method) for place in (known, out))
+        if (directory / runs.RUN).exists() or not _is_evaluated(plan, method, record):
+            continue
+        directory.mkdir(parents=True, exist_ok=True)
+        kept.copy(record, directory)
+        found.append(f"{task}.{method.name}")
+    return found
+
+
 def evaluated(plan: Plan, out: Path) -> list[str]:
     """The runs that can stand in the table, as `NAME=RUN`."""
     return [
         f"{method.name}={run_directory(out, task, method)}"
         for task in plan.tasks
         for method in plan.methods
-        if task in method.tasks and _is_evaluated(plan, run_directory(out, task, method))
+        if task in method.tasks and _is_evaluated(plan, method, run_directory(out, task, method))
     ]
 
 
@@ -109,7 +123,7 @@ def _method_jobs(
         f"{name}.train",
         "train",
         train_words(plan, task, method, directory),
-        lambda: runs.is_trained(directory),
+        lambda: runs.is_trained(directory) or _is_evaluated(plan, method, directory),
         resume,
         after,
         None if method.minutes is None else 60 * method.minutes,
@@ -121,7 +135,7 @@ def _method_jobs(
         f"{name}.eval",
         "eval",
         tuple(words),
-        lambda: _is_evaluated(plan, directory),
+        lambda: _is_evaluated(plan, method, directory),
         after=(train.name,),
     )
     return [train, evaluation]
@@ -157,11 +171,22 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _is_evaluated(plan: Plan, directory: Path) -> bool:
-    if not runs.is_trained(directory):
+def _is_evaluated(plan: Plan, method: Method, directory: Path) -> bool:
+    if not runs.is_evaluated(directory):
         return False
     try:
         entry = Entry("", directory, runs.read(directory))
-        return answer(directory, ask(entry, plan.limits, plan.episodes, 0, None)) is not None
+        asked = ask(entry, plan.limits, plan.episodes, 0, None)
+        return _is_as_asked(method, entry.run) and answer(directory, asked) is not None
     except RunError:
         return False
+
+
+def _is_as_asked(method: Method, run: runs.Run) -> bool:
+    """Whether a run has a method's settings; minutes decide the iterations, if they are given."""
+    preset = get_algorithm(method.algorithm).presets[method.preset]
+    wanted = dataclasses.asdict(dataclasses.replace(preset, **method.settings))
+    free = {"iterations"} if method.minutes is not None else set()
+    settings = [{k: v for k, v in c.items() if k not in free} for c in (wanted, run.config)]
+    same = run.algorithm == method.algorithm and run.seeds == list(range(method.seeds))
+    return same and settings[0] == settings[1]
