@@ -23,6 +23,7 @@ import jax
 from train_speed import SPEC, made_up, matrix_rate
 
 from safestitch.algos import ALGORITHMS
+from safestitch.algos.modes import outputs as outputs_of
 from safestitch.scaling import fit_scaling
 from safestitch.training.loop import compile_chunk, fresh_checkpoint
 
@@ -39,8 +40,12 @@ def mlp(rows: int, sizes: list[int], passes: int) -> float:
 def gas_flop(c) -> float:
     """V^R, V^C, π with embeddings and concatenation; G beside."""
     total = 0.0
-    for inputs, outputs in ((4, 1), (4, 1), (6, ACT)):
-        hidden = [c.hidden] * (c.layers - 1)
+    for inputs, outputs, width in (
+        (4, 1, 1),
+        (4, 1, 1),
+        (6, outputs_of(c.modes, ACT), c.policy_width),
+    ):
+        hidden = [width * c.hidden] * (c.layers - 1)
         embeddings = 2.0 * c.batch * c.embedding * (OBS + inputs - 1)
         total += 3 * embeddings + mlp(c.batch, [c.embedding * inputs, *hidden, outputs], 3)
     return total

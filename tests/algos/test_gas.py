@@ -165,8 +165,38 @@ def test_paper_preset_is_the_papers_table():
         "whole": 0.0,
         "relabel": True,
         "reshape": True,
+        "modes": 1,
+        "policy_width": 1,
     }
     assert {name: paper[name] for name in table} == table
+
+
+def test_the_policy_may_be_wider_and_of_several_modes():
+    nets = gas.policy_of(
+        gas.init(Config(hidden=6, policy_width=3, modes=4), SPEC, jax.random.key(0))
+    )
+    assert {w.shape[0] for w in nets.policy.weights[:-1]} == {18}
+    assert nets.policy.weights[-1].shape[0] == 4 * (SPEC.act_dim + 1)
+    for net in (nets.reward_goal, nets.cost_goal, nets.budget_goal):
+        assert {w.shape[0] for w in net.weights[:-1]} == {6}
+
+
+def test_acting_takes_one_of_the_modes():
+    """Two modes of equal weight, left and right: both are taken, and nothing between."""
+    cfg = dataclasses.replace(TINY, modes=2)
+    nets = gas.policy_of(gas.init(cfg, SPEC, jax.random.key(0)))
+    left_and_right = jnp.asarray([-0.5, 0.0, 0.5, 0.0, 0.0, 0.0])  # two actions, two logits
+    flat = jax.tree.map(jnp.zeros_like, nets.policy)
+    policy = eqx.tree_at(lambda net: net.biases[-1], flat, left_and_right)
+    nets = nets._replace(policy=policy)
+    seen = {"observations": np.eye(3, 2), "actions": np.zeros((3, 2))}
+    scaling = fit_scaling(episodes_of([3], [1.0] * 3, [1.0] * 3, **seen), SPEC)
+    carry = gas.start(cfg, nets, scaling, Request(jnp.float32(2.0), jnp.float32(1.0)))
+    taken = set()
+    for step in range(40):
+        action, carry = gas.act(cfg, nets, scaling, carry, jnp.full(2, 0.1 * step))
+        taken.add(round(float(action[0]), 4))
+    assert taken == {round(float(np.tanh(x)), 4) for x in (-0.5, 0.5)}
 
 
 def test_fast_preset_is_smaller_and_annealed():

@@ -57,7 +57,9 @@ class Config:
     layers: int = 7
     """Linear layers of each network, the output included."""
     hidden: int = 128
-    """Width of a layer."""
+    """Width of a layer of the goals."""
+    policy_width: int = 1
+    """How many times as wide π is."""
     embedding: int = 64
     """Width of the linear embedding of each input."""
     clip: float = 0.25
@@ -103,7 +105,7 @@ class Config:
         check_kinds(self)
         check_range(self, ("iterations", "batch", "hidden", "embedding", "budget_batch"), 1, 1e9)
         check_range(self, ("layers",), 2, 64)
-        check_range(self, ("modes",), 1, 64)
+        check_range(self, ("modes", "policy_width"), 1, 64)
         check_range(self, ("learning_rate", "clip", "spread"), 1e-12, 1e3)
         shares = ("epsilon", "whole", "thrift", "caution", "floor", "reserve")
         check_range(self, ("weight_decay", "delta", *shares), 0, 1)
@@ -276,16 +278,17 @@ def optimiser(cfg: Config) -> optax.GradientTransformation:
 
 def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> Networks:
     """Fresh networks; scalars R^, C^, t', V^R, V^C are inputs of size 1."""
-    shapes = {  # scalars, outputs, layers
-        "reward_goal": (3, 1, cfg.layers),
-        "cost_goal": (3, 1, cfg.layers),
-        "policy": (5, modes.outputs(cfg.modes, spec.act_dim), cfg.layers),
-        "budget_goal": (2, 1, min(cfg.layers, 4)),
+    wide = cfg.policy_width * cfg.hidden
+    shapes = {  # scalars, outputs, width, layers
+        "reward_goal": (3, 1, cfg.hidden, cfg.layers),
+        "cost_goal": (3, 1, cfg.hidden, cfg.layers),
+        "policy": (5, modes.outputs(cfg.modes, spec.act_dim), wide, cfg.layers),
+        "budget_goal": (2, 1, cfg.hidden, min(cfg.layers, 4)),
     }
     trained = {}
     for (name, shape), k in zip(shapes.items(), jax.random.split(key, 4), strict=True):
-        scalars, outputs, layers = shape
-        sizes = {"embedding": cfg.embedding, "hidden": cfg.hidden, "layers": layers}
+        scalars, outputs, hidden, layers = shape
+        sizes = {"embedding": cfg.embedding, "hidden": hidden, "layers": layers}
         net = EmbeddedMLP([spec.obs_dim] + [1] * scalars, outputs, **sizes, key=k)
         trained[name] = start_training(net, optimiser(cfg))
     return Networks(**trained)
@@ -370,6 +373,7 @@ ALGORITHM = Algorithm(
             learning_rate=1e-3,
             schedule="cosine",
             layers=4,
+            policy_width=2,
             whole=0.5,
             q=0.03,
             epsilon=0.8,
