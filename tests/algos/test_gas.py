@@ -199,6 +199,25 @@ def test_acting_takes_one_of_the_modes():
     assert taken == {round(float(np.tanh(x)), 4) for x in (-0.5, 0.5)}
 
 
+def test_chance_does_not_hang_on_the_last_bits_of_what_is_seen():
+    """It is settled by the first observation: the same policy acts alike alone and in a batch."""
+    cfg = dataclasses.replace(TINY, modes=3, rare=1e-6)
+    nets = gas.policy_of(gas.init(cfg, SPEC, jax.random.key(0)))
+    seen = {"observations": np.eye(3, 2), "actions": np.zeros((3, 2))}
+    scaling = fit_scaling(episodes_of([3], [1.0] * 3, [1.0] * 3, **seen), SPEC)
+    first = gas.start(cfg, nets, scaling, Request(jnp.float32(2.0), jnp.float32(1.0)))
+    _, carry = gas.act(cfg, nets, scaling, first, jnp.asarray([0.1, 0.2]))
+    other = gas.act(cfg, nets, scaling, first, jnp.asarray([0.1, 0.3]))[1]
+    assert int(carry.luck) != int(other.luck)
+    for step in range(1, 10):
+        obs = jnp.asarray([0.1 * step, 0.2])
+        action, later = gas.act(cfg, nets, scaling, carry, obs)
+        nearly, _ = gas.act(cfg, nets, scaling, carry, obs + 1e-7)
+        close(nearly, action, atol=1e-5)
+        assert int(later.luck) == int(carry.luck)
+        carry = later
+
+
 def test_fast_preset_is_smaller_and_annealed():
     fast, paper = ALGORITHM.presets["fast"], ALGORITHM.presets["paper"]
     assert fast.schedule == "cosine"

@@ -67,7 +67,7 @@ def test_only_the_mode_at_hand_is_pulled():
 def test_modes_are_taken_as_often_as_their_weights_say():
     tilted = two((float(np.log(3.0)), 0.0))
     observations = jax.random.normal(jax.random.key(0), (4000, 3))
-    keys = jax.vmap(lambda obs: modes.dice(obs, jnp.float32(7.0)))(observations)
+    keys = jax.vmap(lambda obs: modes.dice(modes.luck(obs), jnp.float32(7.0)))(observations)
     taken = jax.vmap(lambda key: modes.choose(tilted, 0.03, key))(keys)
     assert set(np.unique(taken[:, 0])) == {0.0, 1.0}
     assert float(taken[:, 0].mean()) == pytest.approx(0.25, abs=0.03)  # four standard deviations
@@ -81,11 +81,12 @@ def test_a_rare_mode_is_never_taken():
         assert set(np.unique(taken[:, 0])) == expected
 
 
-def test_chance_is_the_same_for_the_same_observation_and_step():
+def test_chance_is_the_same_for_the_same_start_and_step():
     obs = jnp.asarray([0.1, 0.2, 0.3])
 
     def draw(obs, step):
-        return float(jax.random.uniform(modes.dice(jnp.asarray(obs), jnp.float32(step))))
+        key = modes.dice(modes.luck(jnp.asarray(obs)), jnp.float32(step))
+        return float(jax.random.uniform(key))
 
     assert draw(obs, 3) == draw(obs, 3)
     others = [draw(obs, 4), draw(obs[::-1], 3), draw(obs.at[0].add(1e-7), 3), draw(-obs, 3)]

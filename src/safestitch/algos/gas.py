@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, UInt
 
 from safestitch.algos import asking, modes, reshaping
 from safestitch.algos.asking import expectile_weight
@@ -312,6 +312,8 @@ class Carry(NamedTuple):
     """Whether the user chose the target reward."""
     spare: Float[AnyArray, ""] = np.float32(0.0)
     """What thrift has set aside of the budget."""
+    luck: UInt[AnyArray, ""] = np.uint32(0)
+    """From the episode's first observation: how chance falls (D6)."""
 
 
 def budget_of(cfg: Config, scaling: Scaling, limit: Float[Array, ""]) -> Float[Array, ""]:
@@ -323,7 +325,8 @@ def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> 
     """The beginning of an episode."""
     R_hat = request.target_reward / scaling.reward_unit
     C_hat = budget_of(cfg, scaling, request.cost_limit)
-    return Carry(R_hat, C_hat, jnp.zeros_like(C_hat), ~jnp.isnan(R_hat), jnp.zeros_like(C_hat))
+    none, luck = jnp.zeros_like(C_hat), jnp.zeros_like(C_hat, jnp.uint32)
+    return Carry(R_hat, C_hat, none, ~jnp.isnan(R_hat), none, luck)
 
 
 def act(
@@ -344,9 +347,10 @@ def act(
 
     carry = asking.ask(cfg, carry, bought, price)
     request = carry.R_hat, jnp.maximum(carry.C_hat, 0.0), carry.t
-    chance = modes.dice(obs, jnp.round(carry.t * scaling.horizon))
+    luck = jnp.where(carry.t == 0, modes.luck(obs), carry.luck)
+    chance = modes.dice(luck, jnp.round(carry.t * scaling.horizon))
     action = modes.choose(follow(policy, cfg.modes, s, *request), cfg.rare, chance)
-    return scaling.action(action), carry._replace(t=carry.t + 1 / scaling.horizon)
+    return scaling.action(action), carry._replace(t=carry.t + 1 / scaling.horizon, luck=luck)
 
 
 def follow(policy: Networks, count: int, s: Float[Array, "1 o"], *request: Float[Array, ""]):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, UInt
 
 
 class Proposals(NamedTuple):
@@ -48,11 +48,17 @@ def error(proposed: Proposals, a: Float[Array, "b a"], spread: float) -> Float[A
     return -width * jax.nn.logsumexp(weights - distance / width, -1)
 
 
-def dice(obs: Float[Array, " o"], step: Float[Array, ""]) -> Key[Array, ""]:
-    """Chance without a generator: the same observation at the same step falls the same way."""
-    bits = jax.lax.bitcast_convert_type(jnp.append(obs, step), jnp.uint32)
+def luck(obs: Float[Array, " o"]) -> UInt[Array, ""]:
+    """Chance without a generator: a number from the bits of an episode's first observation."""
+    bits = jax.lax.bitcast_convert_type(obs, jnp.uint32)
     odd = 2 * jnp.arange(len(bits), dtype=jnp.uint32) + 1
-    return jax.random.fold_in(jax.random.key(0), jnp.sum(bits * odd, dtype=jnp.uint32))
+    return jnp.sum(bits * odd, dtype=jnp.uint32)
+
+
+def dice(luck: UInt[Array, ""], step: Float[Array, ""]) -> Key[Array, ""]:
+    """How chance falls at a step of an episode, whatever the last bits of what was seen since."""
+    episode = jax.random.fold_in(jax.random.key(0), luck)
+    return jax.random.fold_in(episode, step.astype(jnp.uint32))
 
 
 def choose(proposed: Proposals, rare: float, key: Key[Array, ""]) -> Float[Array, " a"]:
