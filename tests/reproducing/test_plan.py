@@ -15,9 +15,11 @@ tasks = ["StitchChain", "BallRun"]
 seeds = 3
 minutes = 15
 episodes = 10
+episode_seed = 4
 against = "gas"
 [data]
 command = ["data", "make", "{task}"]
+more = { BallRun = ["--episodes", "50"] }
 seed = 7
 [methods.gas]
 [methods.other]
@@ -60,13 +62,14 @@ def test_jobs(tmp_path):
         "BallRun.other.train",
         "BallRun.other.eval",
     ]
-    assert " ".join(jobs["BallRun.data"].words) == "data make BallRun"
+    assert " ".join(jobs["BallRun.data"].words) == "data make BallRun --episodes 50"
     assert " ".join(jobs["BallRun.other.train"].words) == (
         "train gas BallRun --seeds 1 --preset paper --alpha 0.9 --no-relabel --budget-batch 8 "
         "--minutes 2.5 --data-seed 7 --out out/BallRun/other"
     )
     assert " ".join(jobs["StitchChain.gas.eval"].words) == (
-        "eval out/StitchChain/gas --limits 10% 20% 30% 70% 80% 90% --episodes 10 --workers 2"
+        "eval out/StitchChain/gas --limits 10% 20% 30% 70% 80% 90% --episodes 10 "
+        "--episode-seed 4 --workers 2"
     )
     assert jobs["BallRun.other.train"].after == ("BallRun.data",)
     assert jobs["BallRun.other.eval"].after == ("BallRun.other.train",)
@@ -128,6 +131,8 @@ def test_nothing_is_finished_at_first(tmp_path):
         ("[methods.other]", '[methods."a b"]', "a method is called by letters"),
         ("[methods.gas]", "[methods.gas]\nsteps = 3", "methods.gas.steps: unknown key 'steps'"),
         ("seed = 7", "seed = -7", "data.seed is -7"),
+        ("episode_seed = 4", "episode_seed = -4", "episode_seed is -4: expected a whole number"),
+        ("more = { BallRun", "more = { CarRun", "data.more.CarRun: unknown key 'CarRun'"),
         (
             'command = ["data", "make", "{task}"]',
             "command = 'x'",

@@ -106,6 +106,7 @@ def _compare(plan: "Plan", out: Path, options: Options, console: Console) -> Non
         episodes=plan.episodes,
         against=plan.against if plan.against in held else None,
         out=out / "comparison",
+        episode_seed=plan.episode_seed,
         workers=options.workers,
     )
     compare.write_comparison(chosen, commands, console)

@@ -107,7 +107,7 @@ def _data_job(plan: Plan, task: str) -> Job | None:
         return True
 
     words = tuple(word.replace("{task}", task) for word in plan.data_command)
-    return Job(f"{task}.data", "data", words, is_there)
+    return Job(f"{task}.data", "data", words + plan.data_more.get(task, ()), is_there)
 
 
 def _method_jobs(
@@ -130,6 +130,7 @@ def _method_jobs(
     )
     words = ["eval", str(directory), "--limits", *plan.limits]
     words += [] if plan.episodes is None else ["--episodes", str(plan.episodes)]
+    words += ["--episode-seed", str(plan.episode_seed)] if plan.episode_seed else []
     words += [] if workers is None else ["--workers", str(workers)]
     evaluation = Job(
         f"{name}.eval",
@@ -176,7 +177,7 @@ def _is_evaluated(plan: Plan, method: Method, directory: Path) -> bool:
         return False
     try:
         entry = Entry("", directory, runs.read(directory))
-        asked = ask(entry, plan.limits, plan.episodes, 0, None)
+        asked = ask(entry, plan.limits, plan.episodes, plan.episode_seed, None)
         return _is_as_asked(method, entry.run) and answer(directory, asked) is not None
     except RunError:
         return False

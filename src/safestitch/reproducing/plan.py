@@ -5,9 +5,11 @@ seeds = 3
 minutes = 15                       # of training per task and method; or settings.iterations
 limits = ["10%", "20%", "30%"]
 episodes = 10
+episode_seed = 1                   # of the start states; 0 unless given
 
 [data]
 command = ["data", "make", "{task}"]  # words after `safestitch`, for data that are not on disk
+more = { BallRun = ["--seed", "1"] }  # and further words for some tasks
 files = { CarRun = "logs/car.h5" }    # or files of one's own
 
 [methods.gas]
@@ -62,9 +64,12 @@ class Plan:
     methods: tuple[Method, ...]
     limits: tuple[str, ...]
     episodes: int | None
+    episode_seed: int
     against: str | None
     data_command: tuple[str, ...]
     """Words after `safestitch` that get or make a task's data; `{task}` is its name."""
+    data_more: dict[str, tuple[str, ...]]
+    """Task -> further words of its command."""
     data_files: Mapping[str, Path]
     data_seed: int
 
@@ -101,11 +106,15 @@ def check_names(plan: Plan) -> None:
 
 
 def _plan(top: "_Table", path: Path) -> Plan:
-    top.only("tasks", "methods", "seeds", "minutes", "limits", "episodes", "against", "data")
+    top.only(
+        *("tasks", "methods", "seeds", "minutes", "limits", "episodes", "episode_seed"),
+        *("against", "data"),
+    )
     tasks = _names(top, "tasks")
     data = top.table("data")
-    data.only("command", "files", "seed")
-    files = data.table("files")
+    data.only("command", "more", "files", "seed")
+    more, files = data.table("more"), data.table("files")
+    more.only(*tasks)
     files.only(*tasks)
     limits = tuple(top.get("limits", list, list(PAPER_LIMITS), str))
     for limit in limits:
@@ -119,8 +128,10 @@ def _plan(top: "_Table", path: Path) -> Plan:
         methods=tuple(_method(methods.table(name), name, top, tasks) for name in methods.found),
         limits=limits,
         episodes=top.number("episodes", None, 1, 10_000),
+        episode_seed=top.number("episode_seed", 0, 0, 2**32 - 1),
         against=top.get("against", str, None),
         data_command=tuple(data.get("command", list, [], str)),
+        data_more={task: tuple(more.get(task, list, [], str)) for task in more.found},
         data_files={task: path.parent / files.get(task, str, "") for task in files.found},
         data_seed=data.number("seed", 0, 0, 2**32 - 1),
     )
@@ -142,9 +153,7 @@ def _method(table: "_Table", name: str, top: "_Table", tasks: tuple[str, ...]) -
         preset=table.get("preset", str, "fast"),
         settings=table.table("settings").found,
         seeds=table.number("seeds", top.number("seeds", 1, *SEEDS), *SEEDS),
-        minutes=table.number(
-            "minutes", top.number("minutes", None, 0.001, 1e6, float), 0.001, 1e6, float
-        ),
+        minutes=table.number("minutes", top.number("minutes", None, *TIMES), *TIMES),
         tasks=own,
     )
 
