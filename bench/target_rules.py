@@ -22,7 +22,7 @@ from safestitch.evaluation.rollout import Rollout, rollout
 from safestitch.evaluation.score import rows as rows_of
 from safestitch.policy import Policies, load_policies
 
-NETWORK_RULES = ("first", "again", "rising", "affordable", "planned")
+NETWORK_RULES = ("first", "again", "rising", "frontier")
 
 
 def data_rules(episodes: Episodes, limits: list[float], cost_range: float):

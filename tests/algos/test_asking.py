@@ -14,17 +14,15 @@ from hypothesis import strategies as st
 from safestitch.algos.asking import (
     Advisors,
     advise,
-    affordable,
     ask,
     budget_goal,
     budget_goal_loss,
     choose_reward,
+    cost_floor,
+    cost_floor_loss,
     expectile_weight,
-    lowered,
-    modest,
     moved,
-    offered,
-    reward_price_loss,
+    thrifty,
     tight_budget,
 )
 from safestitch.nn import EmbeddedMLP
@@ -37,17 +35,17 @@ def row(*values: float) -> jax.Array:
     return jnp.asarray(values, jnp.float32)
 
 
-def linear_goal(s: float, C: float, t: float, constant: float) -> EmbeddedMLP:
-    """G = s obs + C C^ + t t' + constant: one linear layer behind embeddings of width 1."""
-    net = EmbeddedMLP((1, 1, 1), 1, embedding=1, hidden=1, layers=1, key=jax.random.key(0))
-    ones = (jnp.ones((1, 1)),) * 3
-    values = (ones, (row(s, C, t)[None],), (row(constant),))
+def linear(constant: float, *slopes: float) -> EmbeddedMLP:
+    """A constant plus a slope for each input: one linear layer behind embeddings of width 1."""
+    sizes = {"embedding": 1, "hidden": 1, "layers": 1}
+    net = EmbeddedMLP([1] * len(slopes), 1, **sizes, key=jax.random.key(0))
+    values = ((jnp.ones((1, 1)),) * len(slopes), (row(*slopes)[None],), (row(constant),))
     return eqx.tree_at(lambda n: (n.embeddings, n.weights, n.biases), net, values)
 
 
-def free(rewards: jax.Array) -> jax.Array:
-    """The price where nothing costs."""
-    return jnp.zeros_like(rewards)
+def linear_goal(s: float, C: float, t: float, constant: float) -> EmbeddedMLP:
+    """G = s obs + C C^ + t t' + constant."""
+    return linear(constant, s, C, t)
 
 
 # --- G -----------------------------------------------------------------------------------------
@@ -103,64 +101,48 @@ def test_tight_budget_is_mostly_tight():
     )
 
 
+# --- B -----------------------------------------------------------------------------------------
+
+
+def test_cost_floor_takes_state_and_time():
+    # 0.5 + 2 * 1 - 4 * 0.25 = 1.5; 0.5 + 2 * 2 - 0 = 4.5.
+    found = cost_floor(linear(0.5, 2.0, -4.0), row(1.0, 2.0)[:, None], row(0.25, 0.0))
+    assert found.tolist() == [1.5, 4.5]
+
+
+def test_cost_floor_loss_by_hand():
+    # B = 0.5; A = C - B = (0.5, -0.25). With G's expectile at 0.9, B's is 0.1:
+    # (0.1 * 0.25 + 0.9 * 0.0625) / 2 = 0.08125 / 2 = 0.040625.
+    # In the constant of B: mean(-2 w A) = -(0.1 * 0.5 - 0.9 * 0.25) = 0.175.
+    s, C, t = row(3.0, 4.0)[:, None], row(1.0, 0.25), row(0.0, 0.5)
+    value, gradient = jax.value_and_grad(cost_floor_loss)(linear(0.5, 0.0, 0.0), s, C, t, 0.9)
+    assert float(value) == pytest.approx(0.040625)
+    assert float(gradient.biases[0][0]) == pytest.approx(0.175)
+
+
 # --- rules -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("rule", "plan", "bought", "asked"),
+    ("rule", "plan", "asked"),
     [
-        ("first", np.nan, 0.6, 0.6),
-        ("first", 0.4, 0.6, 0.4),
-        ("first", 0.8, 0.6, 0.8),
-        ("again", np.nan, 0.6, 0.6),
-        ("again", 0.8, 0.6, 0.6),
-        ("again", 0.4, 0.6, 0.6),
-        ("rising", np.nan, 0.6, 0.6),
-        ("rising", 0.8, 0.6, 0.8),
-        ("rising", 0.4, 0.6, 0.6),
-        ("affordable", np.nan, 0.6, 0.6),
-        ("affordable", 0.8, 0.6, 0.6),
-        ("affordable", 0.4, 0.6, 0.6),
-        ("planned", np.nan, 0.6, 0.6),
-        ("planned", 0.8, 0.6, 0.8),
-        ("planned", 0.4, 0.6, 0.6),
+        ("first", np.nan, 0.6),
+        ("first", 0.4, 0.4),
+        ("first", 0.8, 0.8),
+        ("again", np.nan, 0.6),
+        ("again", 0.8, 0.6),
+        ("frontier", np.nan, 0.6),
+        ("frontier", 0.8, 0.6),
+        ("frontier", 0.4, 0.6),
+        ("rising", np.nan, 0.6),
+        ("rising", 0.8, 0.8),
+        ("rising", 0.4, 0.6),
     ],
 )
-def test_rules(rule, plan, bought, asked):
-    given_ = jnp.float32(plan), jnp.float32(0.5), jnp.float32(bought)
-    found = choose_reward(rule, *given_, free, 0.8)
+def test_rules(rule, plan, asked):
+    found = choose_reward(rule, jnp.float32(plan), jnp.float32(0.6))
     assert found.shape == ()
     assert float(found) == pytest.approx(asked, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("plan", "budget", "bought", "asked"),
-    [
-        # The price of a reward is the reward itself.
-        (0.4, 0.5, 0.6, 0.5),  # raised as far as the budget goes
-        (0.6, 0.5, 0.4, 0.5),  # G sank, the budget pays half of the way back to the plan
-        (0.6, 0.1, 0.4, 0.4),  # never below the lesser
-        (-0.4, -9.0, -0.2, -0.4),
-        (np.nan, 0.1, 0.6, 0.6),  # at first the plan is G
-    ],
-)
-def test_planned_by_hand(plan, budget, bought, asked):
-    given_ = jnp.float32(plan), jnp.float32(budget), jnp.float32(bought)
-    found = choose_reward("planned", *given_, lambda r: r, 0.9)
-    assert float(found) == pytest.approx(asked, rel=1e-5)
-
-
-def test_only_two_rules_ask_for_the_price():
-    def dear(rewards):
-        return jnp.full_like(rewards, 9.0)
-
-    plan, bought, budget = jnp.float32(0.3), jnp.float32(0.5), jnp.float32(0.1)
-    asked = {
-        rule: float(choose_reward(rule, plan, budget, bought, dear, 0.8))
-        for rule in ("first", "again", "rising", "affordable", "planned")
-    }
-    blind = {"first": 0.3, "again": 0.5, "rising": 0.5}
-    assert asked == pytest.approx(blind | {"affordable": 0.4, "planned": 0.3})
 
 
 def steep(C):
@@ -168,27 +150,20 @@ def steep(C):
 
 
 @pytest.mark.parametrize(
-    ("goal", "C_hat", "thrift", "budget", "bought"),
+    ("goal", "C_hat", "thrift", "budget"),
     [
-        (steep, 1.0, 0.1, 0.6, 1.0),  # all of C^max: only what buys nothing is spared
-        (steep, 0.5, 0.1, 0.475, 0.95),  # half of it: half of the thrift
-        (steep, 0.3, 0.1, 0.279, 0.558),  # 0.6 less 0.07 of it, and 65% of the way from 0.24 to 0.3
-        (steep, 0.3, 0.0, 0.3, 0.6),
-        (jnp.ones_like, 0.8, 0.1, 0.0, 1.0),  # what buys nothing is not spent
-        (lambda C: C - 1.0, 0.5, 0.1, 0.475, -0.525),  # less than a negative goal is more negative
-        (lambda C: C + 0.5, 0.0, 0.1, 0.0, 0.5),  # nothing left to spare
-        (lambda C: 1.0 - C, 0.4, 0.0, 0.4, 0.6),  # without thrift all is asked for, whatever G
+        (steep, 1.0, 0.1, 0.6),  # all of C^max: only what buys nothing is spared
+        (steep, 0.5, 0.1, 0.475),  # half of it: half of the thrift
+        (steep, 0.3, 0.1, 0.279),  # 0.6 less 0.07 of it, and 65% of the way from 0.24 to 0.3
+        (steep, 0.3, 0.0, 0.3),
+        (jnp.ones_like, 0.8, 0.1, 0.0),  # what buys nothing is not spent
+        (lambda C: C - 1.0, 0.5, 0.1, 0.475),  # less than a negative goal is more negative
+        (lambda C: C + 0.5, 0.0, 0.1, 0.0),  # nothing left to spare
+        (lambda C: 1.0 - C, 0.4, 0.0, 0.4),  # without thrift all is asked for, whatever G
     ],
 )
-def test_thrift_by_hand(goal, C_hat, thrift, budget, bought):
-    offer = offered(thrift, NONE, jnp.float32(C_hat), goal)
-    assert [float(x) for x in offer] == pytest.approx([budget, bought], abs=1e-6)
-
-
-def test_thrift_comes_once():
-    # With a plan, what is left of the budget is asked for whole, however much could be spared.
-    offer = offered(0.1, jnp.float32(0.7), jnp.float32(1.0), steep)
-    assert [float(x) for x in offer] == pytest.approx([1.0, 1.0])
+def test_thrift_by_hand(goal, C_hat, thrift, budget):
+    assert float(thrifty(thrift, jnp.float32(C_hat), goal)) == pytest.approx(budget, abs=1e-6)
 
 
 class Left(NamedTuple):
@@ -197,128 +172,77 @@ class Left(NamedTuple):
     R_hat: jax.Array
     C_hat: jax.Array
     fixed: jax.Array = jnp.asarray(False)
-    spare: jax.Array = jnp.float32(0.0)
 
 
-def config(target="again", thrift=0.0, caution=0.0, floor=0.5):
-    return types.SimpleNamespace(target=target, thrift=thrift, caution=caution, floor=floor)
+def config(target="frontier", thrift=0.0):
+    return types.SimpleNamespace(target=target, thrift=thrift)
 
 
-def test_what_the_thrifty_ask_for_is_modest_too():
-    # 0.6 of the largest budget buys all, and 0.4 of the caution takes 8% off it.
-    left = ask(config(thrift=0.1, caution=0.2), Left(NONE, jnp.float32(1.0)), steep, free)
-    assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.92, 0.6])
+def asked(left: Left, least: float = 0.0, **settings) -> list[float]:
+    """The reward and the budget that are asked for."""
+    carry, budget = ask(config(**settings), left, steep, jnp.float32(least))
+    assert carry.C_hat is left.C_hat  # what is left is not what is asked for
+    return [float(carry.R_hat), float(budget)]
 
 
-def test_what_thrift_sets_aside_is_not_asked_for_later():
-    # 0.4 of 1 is set aside; after a cost of 0.3 the 0.3 left buy 0.6; overspent is remembered.
-    cfg = config(thrift=0.1)
-    left = ask(cfg, Left(NONE, jnp.float32(1.0)), steep, free)
-    left = ask(cfg, left._replace(C_hat=left.C_hat - 0.3), steep, free)
-    assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.6, 0.3])
-    left = ask(cfg, left._replace(C_hat=left.C_hat - 0.5), steep, free)
-    assert [float(left.R_hat), float(left.C_hat)] == pytest.approx([0.0, -0.2])
+@pytest.mark.parametrize(
+    ("C_hat", "least", "expected"),
+    [
+        (0.3, 0.0, [0.6, 0.3]),
+        (0.3, 0.2, [0.6, 0.3]),  # more is left than must be spent
+        (0.1, 0.2, [0.4, 0.2]),  # what must be spent is asked for, and what it buys
+        (-0.5, 0.2, [0.4, 0.2]),  # also where the budget is overspent
+        (-0.5, 0.0, [0.0, 0.0]),
+        (0.3, -0.2, [0.6, 0.3]),  # a floor below 0 is none
+        (-0.5, -0.2, [0.0, 0.0]),
+    ],
+)
+def test_no_budget_below_what_must_be_spent(C_hat, least, expected):
+    left = Left(NONE, jnp.float32(C_hat))
+    assert asked(left, least) == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_new_limit_frees_what_was_set_aside():
-    # 0.4 of 1 is set aside. A limit lower by 0.1 begins with all of the 0.9, a new plan to come.
-    left = ask(config(thrift=0.1), Left(NONE, jnp.float32(1.0)), steep, free)
-    assert float(left.spare) == pytest.approx(0.4)
+def test_thrift_asks_for_less_and_keeps_what_is_left():
+    # 0.6 buys all that 1 buys. A floor of 0.8 is above it, and all of the floor buys no more.
+    left = Left(NONE, jnp.float32(1.0))
+    assert asked(left, thrift=0.1) == pytest.approx([1.0, 0.6])
+    assert asked(left, 0.8, thrift=0.1) == pytest.approx([1.0, 0.8])
+    assert asked(left, target="again", thrift=0.1) == pytest.approx([1.0, 1.0])
+
+
+def test_a_plan_is_what_was_asked_less_what_was_earned():
+    left = Left(jnp.float32(0.9), jnp.float32(0.3))
+    assert asked(left, target="first") == pytest.approx([0.9, 0.3])
+    assert asked(left, target="rising") == pytest.approx([0.9, 0.3])
+    assert asked(left) == pytest.approx([0.6, 0.3])
+
+
+def test_a_new_limit_asks_anew():
+    left = Left(jnp.float32(0.5), jnp.float32(1.0))
     dialled = moved(left, jnp.float32(-0.1))
     assert np.isnan(dialled.R_hat)
-    assert [float(dialled.C_hat), float(dialled.spare)] == pytest.approx([0.9, 0.0])
+    assert float(dialled.C_hat) == pytest.approx(0.9)
     assert moved(left, jnp.float32(0.0)) == left
 
 
 def test_what_the_user_chose_stays():
     given_ = Left(jnp.float32(0.9), jnp.float32(0.4), jnp.asarray(True))
-    assert ask(config(thrift=0.1), given_, steep, free) == given_
-
-
-@pytest.mark.parametrize(
-    ("bought", "budget", "asked"),
-    [(0.8, 1.0, 0.8), (0.8, 0.5, 0.76), (0.8, 0.0, 0.72), (-0.8, 0.0, -0.88)],
-)
-def test_modest_asks_less_of_a_tight_budget(bought, budget, asked):
-    assert float(modest(jnp.float32(bought), jnp.float32(budget), 0.1)) == pytest.approx(asked)
-
-
-def asked(bought: float, budget: float, price, floor: float = 0.8) -> float:
-    most = jnp.float32(bought)
-    return float(affordable(lowered(most, floor), most, jnp.float32(budget), price))
-
-
-# Price r / 2: a budget C buys 2 C, between the floor of 0.2 and the goal of 1.
-@pytest.mark.parametrize(
-    ("budget", "reward"),
-    [(0.05, 0.2), (0.1, 0.2), (0.126, 0.252), (0.2, 0.4), (0.41, 0.82), (0.5, 1.0), (9.0, 1.0)],
-)
-def test_affordable_picks_the_reward_that_the_budget_pays(budget, reward):
-    assert asked(1.0, budget, lambda r: 0.5 * r, floor=0.2) == pytest.approx(reward)
-
-
-def test_affordable_includes_the_price_that_equals_the_budget():
-    # A goal of 4, floor 0.25: of the rewards 1, 2, 3, 4 the third costs the budget and not less.
-    assert asked(4.0, 3.0, lambda r: jnp.where(r > 3.0, 99.0, r), floor=0.25) == 3.0
-
-
-def test_affordable_skips_a_dear_reward_below_a_cheap_one():
-    # Only those below are dear: the largest that fits is still the largest.
-    assert asked(1.0, 0.5, lambda r: jnp.where(r < 0.9, 1.0, 0.0)) == pytest.approx(1.0)
-
-
-def test_affordable_asks_for_the_floor_when_nothing_fits():
-    assert asked(2.0, 0.1, lambda r: jnp.full_like(r, 5.0), floor=0.7) == pytest.approx(1.4)
-
-
-def test_affordable_prices_four_rewards_at_once():
-    calls = []
-
-    def price(rewards):
-        calls.append(np.asarray(rewards).tolist())
-        return rewards**2
-
-    # Rewards 1, 2, 3, 4 cost 1, 4, 9, 16: a budget of 5 lies a fifth of the way from 4 to 9.
-    assert asked(4.0, 5.0, price, floor=0.25) == pytest.approx(2.2)
-    assert calls == [[1.0, 2.0, 3.0, 4.0]]
-
-
-def test_affordable_with_a_negative_goal():
-    # Floor 0.8 of G = -1 lies below it, at -1.2: less reward, not more.
-    assert asked(-1.0, 0.1, lambda r: jnp.full_like(r, 5.0)) == pytest.approx(-1.2)
-    assert asked(-1.0, 0.1, free) == pytest.approx(-1.0)
-    # Price 2 + r fits 0.9 up to r = -1.1.
-    assert asked(-1.0, 0.9, lambda r: 2.0 + r) == pytest.approx(-1.1)
-
-
-@given(st.floats(-2, 2, width=32), st.floats(0, 1, width=32), st.floats(0, 1))
-def test_affordable_stays_between_floor_and_goal(bought, budget, floor):
-    found = asked(bought, budget, lambda r: 0.7 * r, floor)
-    assert bought - (1 - floor) * abs(bought) - 1e-5 <= found <= bought + 1e-5
+    assert asked(given_, thrift=0.1) == pytest.approx([0.9, 0.4])
+    assert asked(given_, 0.5, thrift=0.1) == pytest.approx([0.9, 0.5])  # the budget is still real
 
 
 # --- advisors ----------------------------------------------------------------------------------
 
 
-def test_price_loss_by_hand():
-    # P = 2 R = (2, 0.5) against C = (1, 0.5): (1 + 0) / 2; in the constant: mean(2 (P - C)) = 1.
-    net = linear_goal(0.0, 2.0, 0.0, 0.0)
-    given_ = row(3.0, 4.0)[:, None], row(1.0, 0.25), row(1.0, 0.5), row(0.0, 0.5)
-    value, gradient = jax.value_and_grad(reward_price_loss)(net, *given_)
-    assert float(value) == pytest.approx(0.5)
-    assert float(gradient.biases[0][0]) == pytest.approx(1.0)
+def test_advice_is_the_rule_with_g_and_b():
+    # G = 0.2 + C^ - t', B = 2 s + t'. At t' = 0.1: 0.8 left buy 0.9; from s = 0.4 on, 0.9 must be
+    # spent, which buys 1.
+    advisors = Advisors(linear_goal(0.0, 1.0, -1.0, 0.2), linear(0.0, 2.0, 1.0))
 
+    def advice(s: float) -> list[float]:
+        left, now = Left(NONE, jnp.float32(0.8)), jnp.float32(0.1)
+        carry, budget = advise(config(), advisors, left, row(s), now)
+        return [float(carry.R_hat), float(budget)]
 
-def test_advice_is_the_rule_with_g_and_p():
-    # G = 0.2 + C^ and P = R: of [0.5, 1] a budget of 0.8 affords 0.8. "again" asks for G itself.
-    advisors = Advisors(linear_goal(0.0, 1.0, 0.0, 0.2), linear_goal(0.0, 1.0, 0.0, 0.0))
-    left, now = Left(NONE, jnp.float32(0.8)), (row(0.0), jnp.float32(0.1))
-
-    def advice(rule: str, caution: float = 0.0) -> list[float]:
-        found = advise(config(rule, caution=caution), advisors, left, *now)
-        return [float(found.R_hat), float(found.C_hat)]
-
-    assert advice("affordable") == pytest.approx([0.8, 0.8])
-    assert advice("planned") == pytest.approx([1.0, 0.8])
-    assert advice("again") == pytest.approx([1.0, 0.8])
-    assert advice("again", caution=0.5)[0] == pytest.approx(0.9)  # half of the fifth that is spent
+    assert advice(0.0) == pytest.approx([0.9, 0.8])
+    assert advice(0.4) == pytest.approx([1.0, 0.9])

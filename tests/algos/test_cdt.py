@@ -306,7 +306,7 @@ def test_each_loss_trains_its_own_network():
 
     assert same(plain.policy, other.policy)
     assert same(plain.advisors.budget_goal, other.advisors.budget_goal)
-    assert not same(plain.advisors.price, other.advisors.price)
+    assert not same(plain.advisors.cost_floor, other.advisors.cost_floor)
     moved = update(state, batch._replace(window=batch.window._replace(a=-batch.window.a)))
     assert not same(plain.policy, moved.policy)
     assert same(plain.advisors, moved.advisors)

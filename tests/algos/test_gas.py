@@ -36,8 +36,6 @@ TINY = Config(
     budget_expectile=0.9,
     budget_batch=40,
     thrift=0.0,
-    caution=0.0,
-    floor=0.8,
     reserve=0.0,
 )
 SPEC = Spec("hand-made", obs_dim=2, act_dim=2, horizon=12, cost_range=5.0)
@@ -127,7 +125,7 @@ def constant_goal(value: float) -> EmbeddedMLP:
         ("weight_decay", -1e-4, "0 to 1"),
         ("delta", 1.5, "0 to 1"),
         ("epsilon", 1.01, "0 to 1"),
-        ("floor", -0.1, "0 to 1"),
+        ("thrift", -0.1, "0 to 1"),
         ("reserve", -0.02, "0 to 1"),
         ("alpha", 0.0, "1e-06 to 1"),
         ("alpha", 80.0, "1e-06 to 1"),
@@ -142,8 +140,8 @@ def test_config_refuses_nonsense(field, value, expected):
 
 
 def test_config_accepts_the_ends_of_its_ranges():
-    Config(weight_decay=0.0, delta=0.0, epsilon=0.0, floor=0.0, layers=2, iterations=1)
-    Config(delta=1.0, epsilon=1.0, floor=1.0, alpha=1.0, q=1.0, budget_expectile=1.0, layers=64)
+    Config(weight_decay=0.0, delta=0.0, epsilon=0.0, thrift=0.0, layers=2, iterations=1)
+    Config(delta=1.0, epsilon=1.0, thrift=1.0, alpha=1.0, q=1.0, budget_expectile=1.0, layers=64)
 
 
 def test_paper_preset_is_the_papers_table():
@@ -167,6 +165,7 @@ def test_paper_preset_is_the_papers_table():
         "reshape": True,
         "modes": 1,
         "policy_width": 1,
+        "leeway": 1.0,
     }
     assert {name: paper[name] for name in table} == table
 
@@ -177,7 +176,7 @@ def test_the_policy_may_be_wider_and_of_several_modes():
     )
     assert {w.shape[0] for w in nets.policy.weights[:-1]} == {18}
     assert nets.policy.weights[-1].shape[0] == 4 * (SPEC.act_dim + 1)
-    for net in (nets.reward_goal, nets.cost_goal, nets.budget_goal):
+    for net in (nets.reward_goal, nets.cost_goal, nets.budget_goal, nets.cost_floor):
         assert {w.shape[0] for w in net.weights[:-1]} == {6}
 
 
@@ -222,8 +221,10 @@ def test_fast_preset_is_smaller_and_annealed():
     fast, paper = ALGORITHM.presets["fast"], ALGORITHM.presets["paper"]
     assert fast.schedule == "cosine"
     assert fast.iterations * fast.batch * fast.layers < paper.iterations * paper.batch
-    same = ("alpha", "delta", "relabel", "reshape", "target", "thrift", "caution", "reserve")
+    same = ("alpha", "relabel", "reshape", "target", "thrift", "reserve")
     assert all(getattr(fast, name) == getattr(paper, name) for name in same)
+    assert fast.delta < paper.delta  # requests say more
+    assert fast.leeway < paper.leeway == 1.0
     assert fast.q < paper.q  # of fewer and better segments, more
     assert fast.epsilon > paper.epsilon
 
@@ -495,6 +496,13 @@ def test_relabel_with_delta_zero_asks_for_the_true_reward():
     close(C_hat, 0.95)
 
 
+def test_leeway_keeps_budgets_near_the_cost():
+    # C = 0.2, a quarter of the way to 1 at most, u = 0.5: 0.2 + 0.25 * 0.8 * 0.5 = 0.3.
+    cfg = dataclasses.replace(TINY, leeway=0.25)
+    _, C_hat = gas.relabel(cfg, row(1.0, 1.0), row(0.2, 0.2), jnp.asarray([[0.5, 0.5], [0.5, 1.0]]))
+    close(C_hat, [0.3, 0.4])
+
+
 def test_without_relabel_the_request_is_the_truth():
     cfg = dataclasses.replace(TINY, relabel=False)
     R_hat, C_hat = gas.relabel(cfg, row(3.0, -2.0), row(0.5, 0.1), jnp.full((2, 2), 0.9))
@@ -756,6 +764,10 @@ def losses(state: Networks, batch: Batch, cfg: Config) -> tuple[dict[str, float]
     A = [float(batch.R[i]) - G[i] for i in range(few)]
     weights = [abs(cfg.budget_expectile - (1.0 if a < 0 else 0.0)) for a in A]
     total["budget_goal"] = sum(w * a**2 for w, a in zip(weights, A, strict=True)) / few
+    B = forward(state.cost_floor.net, batch.s, batch.t)[:, 0]
+    A = [float(batch.C[i]) - B[i] for i in range(few)]
+    weights = [abs((1 - cfg.budget_expectile) - (1.0 if a < 0 else 0.0)) for a in A]
+    total["cost_floor"] = sum(w * a**2 for w, a in zip(weights, A, strict=True)) / few
     return total, cases
 
 
@@ -785,6 +797,7 @@ LOSSES = {
     "cost_goal": "cost_goal_loss",
     "policy": "policy_loss",
     "budget_goal": "budget_goal_loss",
+    "cost_floor": "cost_floor_loss",
 }
 
 
@@ -803,13 +816,15 @@ def close_trees(found: Any, expected: Any, **options: float) -> None:
         close(a, b, **options)
 
 
-@pytest.mark.parametrize("silent", [("reward_goal", "policy"), ("cost_goal", "budget_goal")])
+@pytest.mark.parametrize(
+    "silent", [("reward_goal", "policy", "cost_floor"), ("cost_goal", "budget_goal")]
+)
 def test_each_loss_trains_its_own_network_and_no_other(silent, monkeypatch):
     """With two losses silenced their networks stand still and the others move as they did."""
     state, batch = fresh(), random_batch(3)
     moved, _ = update(state, batch)
     for name in silent:
-        home = asking if name == "budget_goal" else gas
+        home = asking if name in ("budget_goal", "cost_floor") else gas
         monkeypatch.setattr(home, LOSSES[name], flat_loss)
     after, _ = quick_jit(lambda *given: gas.update(TINY, *given))(state, batch)
     for name in LOSSES:
@@ -830,7 +845,7 @@ def test_a_request_that_cannot_be_kept_teaches_the_policy_nothing():
     after, metrics = update(state, batch)
     assert float(metrics["share/within_budget"]) == 0.0
     close_trees(after.policy.net, decayed(state.policy.net))
-    for name in ("reward_goal", "cost_goal", "budget_goal"):
+    for name in ("reward_goal", "cost_goal", "budget_goal", "cost_floor"):
         now, still = getattr(after, name).net, decayed(getattr(state, name).net)
         assert not np.allclose(now.weights[0], still.weights[0], rtol=1e-3)
 
@@ -850,6 +865,9 @@ def expected_update(cfg: Config, nets: Networks, memory: dict, batch: Batch):
     budget = (batch.s[:few], batch.budget[:few, None], batch.t[:few, None])
     bought = nets.budget_goal(*budget)[:, 0]
     budget_weight = jnp.abs(cfg.budget_expectile - jnp.where(batch.R[:few] < bought, 1.0, 0.0))
+    here = (batch.s[:few], batch.t[:few, None])
+    above = jnp.where(batch.C[:few] < nets.cost_floor(*here)[:, 0], 1.0, 0.0)
+    floor_weight = jnp.abs((1.0 - cfg.budget_expectile) - above)
 
     def policy(net):
         goals = (v_r[:, None], v_c[:, None])
@@ -863,6 +881,7 @@ def expected_update(cfg: Config, nets: Networks, memory: dict, batch: Batch):
         "budget_goal": lambda net: jnp.mean(
             budget_weight * (batch.R[:few] - net(*budget)[:, 0]) ** 2
         ),
+        "cost_floor": lambda net: jnp.mean(floor_weight * (batch.C[:few] - net(*here)[:, 0]) ** 2),
     }
     optimiser = textbook(cfg)
     moved, remembered = {}, {}
@@ -913,8 +932,9 @@ def test_init_gives_each_network_its_inputs():
         "cost_goal": [2, 1, 1, 1],
         "policy": [2, 1, 1, 1, 1, 1],
         "budget_goal": [2, 1, 1],
+        "cost_floor": [2, 1],
     }
-    assert [len(trained.net.biases[-1]) for trained in state] == [1, 1, 2, 1]
+    assert [len(trained.net.biases[-1]) for trained in state] == [1, 1, 2, 1, 1]
     assert not (state.reward_goal.net.weights[0] == state.cost_goal.net.weights[0]).any()
 
 
@@ -933,12 +953,13 @@ UNITS = plain_scaling(
     horizon=jnp.float32(5.0),
 )
 TENTH = 0.1 * np.eye(6)
-# V^R = R^ + 2 C^; V^C = 0.5 R^ + 0.25 C^ + t'; G = 0.6 + 0.2 C^ + 0.1 s - t'.
+# V^R = R^ + 2 C^; V^C = 0.5 R^ + 0.25 C^ + t'; G = 0.6 + 0.2 C^ + 0.1 s - t'; B = 0.1 s - 0.1.
 SHOWING = Networks(
     reward_goal=linear_net([[0.0]], [[1.0, 2.0, 0.0]], [0.0]),
     cost_goal=linear_net([[0.0]], [[0.5, 0.25, 1.0]], [0.0]),
     policy=linear_net(TENTH[:, :1].tolist(), TENTH[:, 1:].tolist(), [0.0] * 6),
     budget_goal=linear_net([[0.1]], [[0.2, -1.0]], [0.6]),
+    cost_floor=linear_net([[0.1]], [[0.0]], [-0.1]),
 )
 
 
@@ -982,7 +1003,7 @@ def test_a_fixed_target_goes_down_the_equations():
     assert float(after.t) == pytest.approx(0.2)  # 1 / 5
 
 
-@pytest.mark.parametrize("rule", ["first", "again", "rising", "affordable", "planned"])
+@pytest.mark.parametrize("rule", ["first", "again", "rising", "frontier"])
 def test_a_fixed_target_is_honoured_by_every_rule(rule):
     carry = begin(2.0, target=-30.0)  # far from what G = 0.7 would ask
     for step in range(2):
@@ -1038,57 +1059,22 @@ def test_target_rules(rule, state, asked):
     assert float(carry.R_hat) == pytest.approx(asked, abs=1e-4)
 
 
-def test_affordable_asks_for_what_fits_by_the_cost_goal():
-    # The price of R is V^C(s, R, C^max = 1, t') = 0.5 R + 0.25 + t'. At the start, limit 2:
-    # 0.5 * 0.7 + 0.25 = 0.6 > C^ = 0.5, so the largest reward in [0.56, 0.7] that costs 0.5,
-    # which none does (0.5 * 0.56 + 0.25 = 0.53): the floor, 0.56.
-    seen, _ = shown(begin(2.0), target="affordable")
-    assert seen["R_hat"] == pytest.approx(0.56, abs=1e-4)
-    # Limit 2.2, C^ = 0.55: G = 0.71, floor 0.568; R <= 0.6 fits.
-    seen, _ = shown(begin(2.2), target="affordable")
-    assert seen["R_hat"] == pytest.approx(0.6, abs=1e-4)
-    # Limit 4, C^ = 1: G = 0.8 costs 0.65: all of it.
-    seen, _ = shown(begin(4.0), target="affordable")
-    assert seen["R_hat"] == pytest.approx(0.8, abs=1e-4)
-    # Time is part of the price: at t' = 0.6 and C^ = 1, G = 0.2 costs 0.1 + 0.25 + 0.6 = 0.95.
-    late = begin(4.0)._replace(t=jnp.float32(0.6))
-    assert shown(late, target="affordable")[0]["R_hat"] == pytest.approx(0.2, abs=1e-4)
-    # At t' = 0.7 G = 0.1 costs exactly 1.0 and at 0.8 more than the budget: the floor of G = 0.
-    late = late._replace(t=jnp.float32(0.75))
-    assert shown(late, target="affordable")[0]["R_hat"] == pytest.approx(0.04, abs=1e-4)
-
-
-def test_planned_asks_between_the_plan_and_g():
-    seen, carry = shown(begin(2.0), target="planned")
-    assert seen["R_hat"] == pytest.approx(0.7, abs=1e-4)
-    # A step that earns 1 and costs nothing leaves 0.6 of it. G = 0.6 + 0.1 + 0.1 s - 0.2 = 0.5
-    # is the least, whatever its price: 0.25 + 0.25 + 0.2 is above 0.5.
-    seen, carry = shown(observed(carry, 1.0, 0.0), target="planned")
-    assert seen["R_hat"] == pytest.approx(0.5, abs=1e-4)
-    assert float(carry.R_hat) == pytest.approx(0.5, abs=1e-4)
-
-
-def test_thrift_shows_the_policy_a_smaller_budget_and_sets_the_rest_aside():
+def test_thrift_shows_the_policy_a_smaller_budget_and_keeps_the_rest():
     # G = 0.6 + 0.2 C^: all but a twentieth of the 0.7 that C^ = 0.5 buys is had for 0.325.
-    seen, carry = shown(begin(2.0), target="again", thrift=0.1)
+    seen, carry = shown(begin(2.0), thrift=0.1)
     assert (seen["R_hat"], seen["C_hat"]) == pytest.approx((0.665, 0.325), abs=1e-4)
-    assert float(carry.C_hat) == pytest.approx(0.325, abs=1e-4)  # the rest is set aside
+    assert float(carry.C_hat) == 0.5
     # A target that the user chose goes with all of the budget.
     seen, _ = shown(begin(2.0, target=5.0), thrift=0.1)
     assert (seen["R_hat"], seen["C_hat"]) == pytest.approx((0.5, 0.5), abs=1e-4)
 
 
-def test_the_floor_is_the_configs():
-    seen, _ = shown(begin(2.0), target="affordable", floor=0.9)
-    assert seen["R_hat"] == pytest.approx(0.63, abs=1e-4)
-
-
-def test_caution_takes_off_g_what_is_missing_of_the_largest_budget():
-    # G = 0.7 at half of the largest cost: less half of the caution. At all of it G = 0.8, whole.
-    seen, _ = shown(begin(2.0), target="again", caution=0.2)
-    assert seen["R_hat"] == pytest.approx(0.63, abs=1e-4)
-    seen, _ = shown(begin(4.0), target="again", caution=0.2)
-    assert seen["R_hat"] == pytest.approx(0.8, abs=1e-4)
+def test_what_must_be_spent_is_asked_for():
+    # B = 0.1 s - 0.1: from s = 8 on 0.7 must be spent, more than the 0.5 that are left.
+    seen, carry = shown(begin(2.0), obs=17.0)
+    assert seen["C_hat"] == pytest.approx(0.7, abs=1e-4)
+    assert seen["R_hat"] == pytest.approx(0.6 + 0.14 + 0.8, abs=1e-4)
+    assert float(carry.C_hat) == 0.5
 
 
 def test_redial_moves_the_budget_and_asks_anew():

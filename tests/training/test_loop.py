@@ -41,6 +41,7 @@ COLUMNS = [
     "step",
     "seed",
     "loss/budget_goal",
+    "loss/cost_floor",
     "loss/cost_goal",
     "loss/policy",
     "loss/reward_goal",

@@ -1,8 +1,9 @@
 """What to ask for: the requested reward, chosen from the budget instead of by hand.
 
-For policies conditioned on a (reward, cost) request. A budget goal G(s, C^, t'), trained beside the
-policy, knows what a budget can buy; a rule turns that into the request of each step. No simulator
-and no table by hand. `bench/target_rules.py` compares the rules, `docs/algorithms/gas.md` shows it.
+For policies conditioned on a (reward, cost) request. Two advisors are trained beside the policy: a
+budget goal G(s, C^, t') knows what a budget buys, a cost floor B(s, t') what must be spent at
+least. A rule turns them into the request of each step. No simulator and no table by hand.
+`bench/target_rules.py` compares the rules, `docs/algorithms/gas.md` shows it.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from safestitch.learn import descend, start_training
 from safestitch.nn import EmbeddedMLP
 from safestitch.scaling import Scaling
 
-Rule = Literal["planned", "affordable", "first", "again", "rising"]
+Rule = Literal["frontier", "again", "first", "rising"]
 
 
 def expectile_weight(alpha: float, advantage: Float[Array, " b"]) -> Float[Array, " b"]:
@@ -41,147 +42,81 @@ def tight_budget(C: Float[Array, " b"], u: Float[Array, " b"]) -> Float[Array, "
     return C + (1.0 - C) * u**3
 
 
-def reward_price(net: EmbeddedMLP, s, R, t) -> Float[Array, " b"]:
-    """P(s, R, t'): the cost-to-go that goes with a reward-to-go."""
-    return net(s, R[:, None], t[:, None])[:, 0]
+def cost_floor(net: EmbeddedMLP, s, t) -> Float[Array, " b"]:
+    """B(s, t'): the least cost-to-go that the data know from here."""
+    return net(s, t[:, None])[:, 0]
 
 
-def reward_price_loss(net: EmbeddedMLP, s, R, C, t) -> Float[Array, ""]:
-    """P is the mean of C over the segments from s that earn R; for methods without a cost goal."""
-    return jnp.mean((C - reward_price(net, s, R, t)) ** 2)
+def cost_floor_loss(net: EmbeddedMLP, s, C, t, expectile: float) -> Float[Array, ""]:
+    """B is a lower expectile of C over the segments from s: as low as G's is high."""
+    A = C - cost_floor(net, s, t)
+    return jnp.mean(jax.lax.stop_gradient(expectile_weight(1.0 - expectile, A)) * A**2)
 
 
-class Offer(NamedTuple):
-    """A budget and what it buys."""
-
-    budget: Float[Array, ""]
-    bought: Float[Array, ""]
-
+# --- rules -------------------------------------------------------------------------------------
 
 Goal = Callable[[Float[Array, " k"]], Float[Array, " k"]]
 """Budgets -> the rewards that they buy from this state, by G."""
-Price = Callable[[Float[Array, " k"]], Float[Array, " k"]]
-"""Rewards-to-go -> the costs-to-go that go with them from this state."""
 
 
-def thrifty(thrift: float, C_hat: Float[Array, ""], goal: Goal) -> Offer:
+def thrifty(thrift: float, C_hat: Float[Array, ""], goal: Goal) -> Float[Array, ""]:
     """The least budget that buys all but a share of what C^ buys: a margin where it is cheap.
 
-    The share is `thrift` of a small budget, nothing of C^max. Policies miss the budget they are
+    The share is `thrift` of a small budget, nothing of C^max = 1. Policies miss the budget they are
     given, and a large part of a budget often buys next to nothing. G is asked at six budgets and
     taken to be straight between them.
     """
+    if not thrift:
+        return C_hat
     budgets = jnp.linspace(0.0, C_hat, 6)
     bought = goal(budgets)
-    bar = modest(bought[-1], C_hat, thrift)
+    bar = bought[-1] - thrift * (1.0 - C_hat) * jnp.abs(bought[-1])
     first = jnp.argmax(bought >= bar)
     before = jnp.maximum(first - 1, 0)
     rise = jnp.maximum(bought[first] - bought[before], 1e-6)
     share = jnp.clip((bar - bought[before]) / rise, 0.0, 1.0)
-    budget = budgets[before] + share * (budgets[first] - budgets[before])
-    return Offer(budget, jnp.where(first == 0, bought[0], bar))
+    return budgets[before] + share * (budgets[first] - budgets[before])
 
 
-def offered(thrift: float, plan: Float[Array, ""], C_hat: Float[Array, ""], goal: Goal) -> Offer:
-    """At the first step, when there is no plan, the thrifty budget; later all that is left of it.
-
-    Thrift at every step would set aside a share of what is left again and again.
-    """
-    whole = Offer(C_hat, goal(C_hat[None])[0])
-    if not thrift:
-        return whole
-    first = thrifty(thrift, C_hat, goal)
-    return Offer(*(jnp.where(jnp.isnan(plan), *pair) for pair in zip(first, whole, strict=True)))
-
-
-def modest(bought: Float[Array, ""], C_hat: Float[Array, ""], caution: float) -> Float[Array, ""]:
-    """G less a share of it: `caution` where the budget is spent, nothing where it is C^max = 1.
-
-    The less a budget, the fewer episodes kept it, and the more of the best of them was luck.
-    """
-    return bought - caution * (1.0 - C_hat) * jnp.abs(bought)
-
-
-def choose_reward(
-    rule: Rule,
-    plan: Float[Array, ""],
-    C_hat: Float[Array, ""],
-    bought: Float[Array, ""],
-    price: Price,
-    floor: float,
-) -> Float[Array, ""]:
-    """The reward to ask for now; less what is earned, the plan of the next step.
+def choose_reward(rule: Rule, plan: Float[Array, ""], bought: Float[Array, ""]) -> Float[Array, ""]:
+    """The reward to ask for now.
 
     Args:
         rule: how to choose.
         plan: the last request minus what has been earned since; NaN before the first.
-        C_hat: the budget.
-        bought: what it buys from this state.
-        price: cost-to-go that goes with each of some rewards-to-go from this state.
-        floor: share of G that "affordable" asks for whatever its price.
+        bought: what the budget buys from this state.
     """
     plan = jnp.where(jnp.isnan(plan), bought, plan)
-    low, high = jnp.minimum(plan, bought), jnp.maximum(plan, bought)
     match rule:
-        case "planned":  # the most that is affordable between plan and G
-            asked = affordable(low, high, C_hat, price)
-        case "affordable":  # the most that is affordable of what the remaining budget buys
-            asked = affordable(lowered(bought, floor), bought, C_hat, price)
-        case "first":  # what the budget buys at the first step, then keep to it
-            asked = plan
-        case "again":  # what the remaining budget buys from here
-            asked = bought
+        case "frontier" | "again":  # what the budget buys from here
+            return bought
+        case "first":  # what the budget bought at the first step, less what was earned
+            return plan
         case "rising":  # as "again", but never give up what was planned
-            asked = high
-    return asked
-
-
-def lowered(reward: Float[Array, ""], floor: float) -> Float[Array, ""]:
-    """A share of a reward, less also where it is negative."""
-    return reward - (1.0 - floor) * jnp.abs(reward)
-
-
-def affordable(
-    least: Float[Array, ""],
-    most: Float[Array, ""],
-    C_hat: Float[Array, ""],
-    price: Price,
-) -> Float[Array, ""]:
-    """The largest reward between two whose price fits the budget; the least if none does.
-
-    G alone is an optimist: at tight budgets it promises what only luck delivered. The price is the
-    second opinion, and asking again at every step lets spending and state correct both. Four
-    rewards are priced at once, as the price need not rise with the reward; between the largest that
-    fits and the next, the price is taken to rise evenly.
-    """
-    asked = jnp.linspace(least, most, 4)
-    prices = price(asked)
-    last = jnp.max(jnp.where(prices <= C_hat, jnp.arange(4), -1))
-    below, above = jnp.maximum(last, 0), jnp.minimum(last + 1, 3)
-    rise = jnp.maximum(prices[above] - prices[below], 1e-6)
-    share = jnp.clip((C_hat - prices[below]) / rise, 0.0, 1.0)
-    return asked[below] + share * (asked[above] - asked[below])
+            return jnp.maximum(plan, bought)
 
 
 # --- a request, and what is left of it --------------------------------------------------------
 
 Carry = TypeVar("Carry", bound=Any)
-"""Any with `R_hat`, `C_hat`, `spare` and `fixed`: reward planned, budget left, what thrift has set
-aside of it, whether the user chose."""
+"""Any with `R_hat`, `C_hat` and `fixed`: reward planned, budget left, whether the user chose."""
 
 
-def ask(cfg, carry: Carry, goal: Goal, price: Price) -> Carry:
-    """What to ask for now, by the rule of the config; what the user chose stays as it is."""
-    left = jnp.maximum(carry.C_hat, 0.0)
-    budget, bought = offered(cfg.thrift, carry.R_hat, left, goal)
-    bought = modest(bought, budget, cfg.caution)
-    R_hat = choose_reward(cfg.target, carry.R_hat, budget, bought, price, cfg.floor)
-    C_hat = jnp.minimum(carry.C_hat, budget)  # below 0 where it is overspent
-    chosen = R_hat, C_hat, carry.spare + carry.C_hat - C_hat
-    given = carry.R_hat, carry.C_hat, carry.spare
-    pairs = zip(given, chosen, strict=True)
-    R_hat, C_hat, spare = (jnp.where(carry.fixed, old, new) for old, new in pairs)
-    return carry._replace(R_hat=R_hat, C_hat=C_hat, spare=spare)
+def ask(cfg, carry: Carry, goal: Goal, least: Float[Array, ""]) -> tuple[Carry, Float[Array, ""]]:
+    """What to ask for now, by the rule of the config: a plan, and the budget that goes with it.
+
+    Never a pair that the data do not know. Less than must be spent from this state cannot be had,
+    so that is asked for, however little is left; and "frontier" asks for no more budget than what
+    it buys is worth. What is not asked for is not lost: the next step looks again at all that is
+    left. A reward that the user chose stays as it is.
+    """
+    least = jnp.maximum(least, 0.0)
+    left = jnp.maximum(carry.C_hat, least)
+    thrift = cfg.thrift if cfg.target == "frontier" else 0.0
+    budget = jnp.maximum(thrifty(thrift, left, goal), least)
+    R_hat = choose_reward(cfg.target, carry.R_hat, goal(budget[None])[0])
+    asked = jnp.where(carry.fixed, carry.R_hat, R_hat)
+    return carry._replace(R_hat=asked), jnp.where(carry.fixed, left, budget)
 
 
 def observe(cfg, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001
@@ -196,31 +131,29 @@ def moved(carry: Carry, change: Float[Array, ""]) -> Carry:
     """Another budget in mid-episode: a request that was not the user's is chosen anew."""
     kept = carry.fixed | (change == 0)
     R_hat = jnp.where(kept, carry.R_hat, jnp.full_like(carry.R_hat, jnp.nan))
-    freed = jnp.where(kept, 0.0, carry.spare)
-    return carry._replace(
-        R_hat=R_hat, C_hat=carry.C_hat + change + freed, spare=carry.spare - freed
-    )
+    return carry._replace(R_hat=R_hat, C_hat=carry.C_hat + change)
 
 
-# --- for methods that have no goals of their own ----------------------------------------------
+# --- the advisors ------------------------------------------------------------------------------
 
 
 class Advisors(NamedTuple):
-    """G and P, with optimisers in training."""
+    """G and B: each with its optimiser in training, bare in acting."""
 
     budget_goal: PyTree
-    price: PyTree
+    cost_floor: PyTree
 
 
-def start_advisors(obs_dim: int, optimiser, key: Key[Array, ""]) -> Advisors:
-    """Fresh ones, of the size of GAS's budget goal."""
-    sizes = {"embedding": 64, "hidden": 128, "layers": 4}
-    nets = [EmbeddedMLP([obs_dim, 1, 1], 1, **sizes, key=k) for k in jax.random.split(key)]
-    return Advisors(*(start_training(net, optimiser) for net in nets))
+def start_advisors(obs_dim: int, optimiser, key: Key[Array, ""], **sizes: int) -> Advisors:
+    """Fresh ones."""
+    goal_key, floor_key = jax.random.split(key)
+    goal = EmbeddedMLP([obs_dim, 1, 1], 1, **sizes, key=goal_key)
+    floor = EmbeddedMLP([obs_dim, 1], 1, **sizes, key=floor_key)
+    return Advisors(start_training(goal, optimiser), start_training(floor, optimiser))
 
 
 class Segments(NamedTuple):
-    """What G and P learn from: segments and, for each, a budget that it keeps."""
+    """What the advisors learn from: segments and, for each, a budget that it keeps."""
 
     s: Float[Array, "b o"]
     R: Float[Array, " b"]
@@ -235,19 +168,18 @@ def train_advisors(
     """One step each."""
     s, R, C, t, budget = seen
     goal = descend(advisors.budget_goal, optimiser, budget_goal_loss, s, R, budget, t, expectile)
-    price = descend(advisors.price, optimiser, reward_price_loss, s, R, C, t)
-    return Advisors(goal[0], price[0]), {"loss/budget_goal": goal[1], "loss/price": price[1]}
+    floor = descend(advisors.cost_floor, optimiser, cost_floor_loss, s, C, t, expectile)
+    losses = {"loss/budget_goal": goal[1], "loss/cost_floor": floor[1]}
+    return Advisors(goal[0], floor[0]), losses
 
 
-def advise(cfg, advisors: Advisors, carry: Carry, s, t) -> Carry:
-    """What to ask for now, by G and P."""
-
-    def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
-        at = jnp.repeat(s[None], len(R), 0)
-        return reward_price(advisors.price, at, R, jnp.full_like(R, t))
+def advise(
+    cfg, advisors: Advisors, carry: Carry, s: Float[Array, " o"], t: Float[Array, ""]
+) -> tuple[Carry, Float[Array, ""]]:
+    """What to ask for now, by G and B: the plan and the budget."""
 
     def goal(C: Float[Array, " k"]) -> Float[Array, " k"]:
         at = jnp.repeat(s[None], len(C), 0)
         return budget_goal(advisors.budget_goal, at, C, jnp.full_like(C, t))
 
-    return ask(cfg, carry, goal, price)
+    return ask(cfg, carry, goal, cost_floor(advisors.cost_floor, s[None], t[None])[0])

@@ -64,7 +64,7 @@ def targets_of(task: str) -> Float[np.ndarray, "2 p"]:
     if task not in known:
         raise SafestitchError(
             f"target is table, but {task} has no hand-set targets; those that have: "
-            f"{', '.join(known)}. Choose another rule, such as planned"
+            f"{', '.join(known)}. Choose another rule, such as frontier"
         )
     costs, rewards, top = known[task].costs, known[task].rewards, known[task].max_reward
     slopes = np.diff(rewards) / np.diff(costs)

@@ -13,8 +13,8 @@ Ledger: equations as numbered in `docs/algorithms/cdt.md`
 Where we differ from the released program (OSRL):
     D1  Observations are standardised and actions mapped to [-1, 1], as for every method here.
     D2  Acting: the authors set target rewards by hand. By default the target is chosen as for GAS:
-        a budget goal G and a price P are trained beside the transformer (`asking.py`). `target`
-        "table" takes the authors' own.
+        a budget goal G and a cost floor B are trained beside the transformer (`asking.py`).
+        `target` "table" takes the authors' own.
     D3  The cost class is c > 0; the state prediction, whose published weight is 0, is left out.
     D4  `units` "data" (preset fast) measures returns by the data's largest; "task" is as released.
 """
@@ -46,6 +46,8 @@ from safestitch.records import SafestitchError, Spec
 from safestitch.scaling import Scaling
 from safestitch.transformer import Dropout, Linear, Transformer
 
+BESIDE = {"embedding": 64, "hidden": 128, "layers": 4}
+"""Sizes of G and B: of GAS's."""
 FIRST_TEMPERATURE = 0.1
 
 
@@ -95,21 +97,17 @@ class Config:
     """Costs are shown as this minus C^, in the units chosen."""
     cost_cap: float = 70.0
     """Episodes of this cost and above are never drawn, in the units chosen."""
-    target: Literal["planned", "affordable", "first", "again", "rising", "table"] = "planned"
+    target: Literal["frontier", "again", "first", "rising", "table"] = "frontier"
     """How the requested reward is chosen when acting (D2)."""
     budget_expectile: float = 0.99
     """Expectile of the budget goal G."""
     budget_batch: int = 256
-    """Segments per step that train G and P."""
+    """Segments per step that train G and B."""
     whole: float = 0.5
-    """Share of the segments that train G and P that end with their episode, the others anywhere."""
-    thrift: float = 0.02
-    """Share of G that is given up where that spares budget."""
-    caution: float = 0.04
-    """Share of G that is not asked for when the budget is spent; less before."""
-    floor: float = 0.7
-    """Share of G that the rule "affordable" asks for even above the budget."""
-    reserve: float = 0.04
+    """Share of the segments that train G and B that end with their episode, the others anywhere."""
+    thrift: float = 0.03
+    """Share of G that is given up where that spares a small budget; less of a larger one."""
+    reserve: float = 0.08
     """Share of the limit not asked for, except with "table"."""
 
     def __post_init__(self):
@@ -118,7 +116,7 @@ class Config:
         check_range(self, sizes, 1, 1e9)
         check_range(self, ("context", "blocks", "heads"), 1, 1000)
         check_range(self, ("learning_rate", "clip", "reward_scale"), 1e-12, 1e3)
-        shares = ("augment", "whole", "thrift", "caution", "floor", "reserve")
+        shares = ("augment", "whole", "thrift", "reserve")
         check_range(self, ("weight_decay", *shares), 0, 1)
         check_range(self, ("dropout",), 0, 0.99)
         check_range(self, ("budget_expectile",), 1e-6, 1)
@@ -130,7 +128,7 @@ class Config:
 
 
 class Batch(NamedTuple):
-    """Windows, and segments for G and P."""
+    """Windows, and segments for G and B."""
 
     window: Window
     costly: Float[Array, "b k"]
@@ -154,7 +152,7 @@ class Network(eqx.Module):
 
 
 class Networks(NamedTuple):
-    """Transformer, log τ, G and P, with their optimisers in training; hand-set targets."""
+    """Transformer, log τ, G and B, with their optimisers in training; hand-set targets."""
 
     policy: PyTree
     temperature: PyTree
@@ -237,7 +235,7 @@ def temperature_loss(log_tau: Float[Array, ""], H: Float[Array, ""], target: flo
 
 
 def update(cfg: Config, state: Networks, batch: Batch) -> tuple[Networks, Metrics]:
-    """One step each for the transformer, its temperature, G and P."""
+    """One step each for the transformer, its temperature, G and B."""
     tau = jnp.exp(state.temperature.net)
     policy, (loss, H) = descend(
         state.policy, optimiser(cfg), policy_loss, cfg, tau, batch, aux=True
@@ -266,7 +264,7 @@ def optimiser(cfg: Config) -> optax.GradientTransformation:
 
 
 def optimiser_beside(cfg: Config) -> optax.GradientTransformation:
-    """Of G and P: as in GAS's fast preset."""
+    """Of G and B: as in GAS's fast preset."""
     return clipped_adamw(1e-3, cfg.weight_decay, cfg.clip, cfg.iterations)
 
 
@@ -287,7 +285,7 @@ def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> Networks:
     return Networks(
         start_training(net, optimiser(cfg)),
         start_training(jnp.log(jnp.float32(FIRST_TEMPERATURE)), plain_adam(1.0, None)),
-        asking.start_advisors(spec.obs_dim, optimiser_beside(cfg), keys[8]),
+        asking.start_advisors(spec.obs_dim, optimiser_beside(cfg), keys[8], **BESIDE),
         jnp.asarray(table),
     )
 
@@ -304,14 +302,12 @@ class Carry(NamedTuple):
     R_hat: Float[Array, ""]
     """Planned reward-to-go, the request or a little more; NaN until first chosen."""
     C_hat: Float[Array, ""]
-    """Limit minus cost so far and what thrift set aside; negative once that is overspent."""
+    """Limit minus cost so far; negative once it is overspent."""
     fixed: Bool[Array, ""]
     """Whether the target reward was given by hand."""
     step: Int[Array, ""]
     window: Window
     """The last K steps, a batch of one; while there are fewer, later places are not read."""
-    spare: Float[Array, ""]
-    """What thrift has set aside of the budget."""
 
 
 def budget_of(cfg: Config, scaling: Scaling, limit: Float[Array, ""]) -> Float[Array, ""]:
@@ -331,7 +327,7 @@ def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> 
     window = empty_window(cfg.context, *sizes)
     C_hat = budget_of(cfg, scaling, request.cost_limit)
     fixed, step = ~jnp.isnan(R_hat), jnp.zeros((), jnp.int32)
-    return Carry(R_hat, C_hat, fixed, step, window, jnp.zeros_like(C_hat))
+    return Carry(R_hat, C_hat, fixed, step, window)
 
 
 def act(
@@ -339,14 +335,13 @@ def act(
 ) -> tuple[Float[Array, " a"], Carry]:
     """Deterministic: the mean at the newest state's token, within the actions' range."""
     net, s = policy.policy, scaling.observation(obs)
+    budget = carry.C_hat
     if cfg.target != "table":
         now = carry.step.astype(jnp.float32) / scaling.horizon
-        carry = asking.advise(cfg, policy.advisors, carry, s, now)
-    R_hat, C_hat = carry.R_hat, carry.C_hat
-    C_hat = jnp.where(carry.fixed, C_hat, jnp.maximum(C_hat, 0.0))
+        carry, budget = asking.advise(cfg, policy.advisors, carry, s, now)
     unit_r, unit_c = per_unit(cfg, scaling)
     time = jnp.minimum(carry.step, len(net.time) - 1)
-    shown = (R_hat * unit_r, C_hat * unit_c, s, jnp.zeros(carry.window.a.shape[-1]), time)
+    shown = (carry.R_hat * unit_r, budget * unit_c, s, jnp.zeros(carry.window.a.shape[-1]), time)
     window, place = remember(carry.window, carry.step, shown)
     action = jnp.clip(read(cfg, net, window)[0][0, place], -1.0, 1.0)
     window = window._replace(a=window.a.at[0, place].set(action))

@@ -16,10 +16,13 @@ Where the paper is silent or we add something; `docs/algorithms/gas.md` says why
     D2  D^q compares segments of like cost and like length; zero cost is a bin of its own.
     D3  Inputs: observations standardised, R and C divided by the data's largest returns, t' / T.
     D4  One AdamW and one gradient clip per network; actions through tanh.
-    D5  Acting: the paper picks target rewards by hand. We train a budget goal G(s, C^, t') beside
-        the paper's networks, and ask at every step for the most that the budget affords.
+    D5  Acting: the paper picks target rewards by hand. We train a budget goal G(s, C^, t') and a
+        cost floor B(s, t') beside the paper's networks, and ask at every step for what the data
+        know to be had: the most that the budget buys, and no budget below the least possible.
     D6  `modes` > 1 (preset fast): π proposes several actions and takes one by chance (`modes.py`);
         the square of Eq. (13) is then a soft minimum over them.
+    D7  `leeway` < 1 (preset fast): budgets of Eq. (8) stay near the true cost, so that a request
+        says when to spend.
 """
 
 import dataclasses
@@ -70,6 +73,8 @@ class Config:
     """α of Eq. (10), (12), (13): 0.5 stitches nothing, towards 1 only the best data count."""
     delta: float = 0.1
     """δ of Eq. (8): how far the requested reward strays from the true one."""
+    leeway: float = 1.0
+    """How far budgets of Eq. (8) stray from the true cost, of the way to C^max (D7)."""
     whole: float = 0.0
     """Share of segments that end with their episode, the others anywhere (D1); 1: no TSRA."""
     relabel: bool = True
@@ -90,15 +95,11 @@ class Config:
     """Expectile of the budget goal G (D5)."""
     budget_batch: int = 256
     """Segments per step that train G."""
-    target: asking.Rule = "planned"
-    """How the requested reward is chosen when acting (D5)."""
-    thrift: float = 0.02
+    target: asking.Rule = "frontier"
+    """How the request is chosen when acting (D5)."""
+    thrift: float = 0.03
     """Share of G that is given up where that spares a small budget; less of a larger one (D5)."""
-    caution: float = 0.04
-    """Share of G that is not asked for when the budget is spent; less before (D5)."""
-    floor: float = 0.7
-    """Share of G that the rule "affordable" asks for even above the budget."""
-    reserve: float = 0.04
+    reserve: float = 0.08
     """Share of the limit not asked for: who aims at a limit itself misses it half the time."""
 
     def __post_init__(self):
@@ -107,9 +108,9 @@ class Config:
         check_range(self, ("layers",), 2, 64)
         check_range(self, ("modes", "policy_width"), 1, 64)
         check_range(self, ("learning_rate", "clip", "spread"), 1e-12, 1e3)
-        shares = ("epsilon", "whole", "thrift", "caution", "floor", "reserve")
+        shares = ("epsilon", "whole", "thrift", "reserve")
         check_range(self, ("weight_decay", "delta", *shares), 0, 1)
-        check_range(self, ("alpha", "q", "rare", "budget_expectile"), 1e-6, 1)
+        check_range(self, ("alpha", "q", "rare", "leeway", "budget_expectile"), 1e-6, 1)
 
 
 class Batch(NamedTuple):
@@ -128,12 +129,13 @@ class Batch(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """V^R, V^C, π and G: each with its optimiser in training, bare in acting."""
+    """V^R, V^C, π, G and B: each with its optimiser in training, bare in acting."""
 
     reward_goal: PyTree
     cost_goal: PyTree
     policy: PyTree
     budget_goal: PyTree
+    cost_floor: PyTree
 
 
 def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling, bars=None) -> Data:
@@ -179,7 +181,7 @@ def relabel(
     """Eq. (8), from uniform draws u: R^ within δ of R (either sign), C^ between C and C^max = 1."""
     if not cfg.relabel:
         return R, C
-    return R * (1.0 + cfg.delta * (2.0 * u[0] - 1.0)), C + (1.0 - C) * u[1]
+    return R * (1.0 + cfg.delta * (2.0 * u[0] - 1.0)), C + cfg.leeway * (1.0 - C) * u[1]
 
 
 def sample(cfg: Config, data: Data, key: Key[Array, ""]) -> Batch:
@@ -255,19 +257,19 @@ def update(cfg: Config, state: Networks, batch: Batch) -> tuple[Networks, Metric
     reward_goal, l_r = descend(state.reward_goal, step, reward_goal_loss, v_c, batch, cfg.alpha)
     cost_goal, l_c = descend(state.cost_goal, step, cost_goal_loss, A_r, batch, cfg.alpha)
     policy, l_pi = descend(state.policy, step, policy_loss, v_r, v_c, batch, cfg)
-    few = [x[: cfg.budget_batch] for x in (batch.s, batch.R, batch.budget, batch.t)]
-    bought, l_g = descend(
-        state.budget_goal, step, asking.budget_goal_loss, *few, cfg.budget_expectile
-    )
+    few = asking.Segments(batch.s, batch.R, batch.C, batch.t, batch.budget)
+    few = jax.tree.map(lambda x: x[: cfg.budget_batch], few)
+    advisors = asking.Advisors(state.budget_goal, state.cost_floor)
+    advisors, losses = asking.train_advisors(advisors, step, few, cfg.budget_expectile)
     metrics = {
         "loss/reward_goal": l_r,
         "loss/cost_goal": l_c,
         "loss/policy": l_pi,
-        "loss/budget_goal": l_g,
+        **losses,
         "share/within_budget": within(v_c, batch.C_hat).mean(),
         "share/good": (A_r >= 0).mean(dtype=jnp.float32),
     }
-    return Networks(reward_goal, cost_goal, policy, bought), metrics
+    return Networks(reward_goal, cost_goal, policy, *advisors), metrics
 
 
 def optimiser(cfg: Config) -> optax.GradientTransformation:
@@ -278,20 +280,22 @@ def optimiser(cfg: Config) -> optax.GradientTransformation:
 
 def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> Networks:
     """Fresh networks; scalars R^, C^, t', V^R, V^C are inputs of size 1."""
-    wide = cfg.policy_width * cfg.hidden
-    shapes = {  # scalars, outputs, width, layers
-        "reward_goal": (3, 1, cfg.hidden, cfg.layers),
-        "cost_goal": (3, 1, cfg.hidden, cfg.layers),
-        "policy": (5, modes.outputs(cfg.modes, spec.act_dim), wide, cfg.layers),
-        "budget_goal": (2, 1, cfg.hidden, min(cfg.layers, 4)),
+    widths = {"policy": cfg.policy_width * cfg.hidden}
+    shapes = {  # scalars, outputs
+        "reward_goal": (3, 1),
+        "cost_goal": (3, 1),
+        "policy": (5, modes.outputs(cfg.modes, spec.act_dim)),
     }
+    *keys, last = jax.random.split(key, 4)
+    sizes = {"embedding": cfg.embedding, "hidden": cfg.hidden, "layers": cfg.layers}
     trained = {}
-    for (name, shape), k in zip(shapes.items(), jax.random.split(key, 4), strict=True):
-        scalars, outputs, hidden, layers = shape
-        sizes = {"embedding": cfg.embedding, "hidden": hidden, "layers": layers}
+    for (name, (scalars, outputs)), k in zip(shapes.items(), keys, strict=True):
+        sizes["hidden"] = widths.get(name, cfg.hidden)
         net = EmbeddedMLP([spec.obs_dim] + [1] * scalars, outputs, **sizes, key=k)
         trained[name] = start_training(net, optimiser(cfg))
-    return Networks(**trained)
+    sizes |= {"hidden": cfg.hidden, "layers": min(cfg.layers, 4)}
+    advisors = asking.start_advisors(spec.obs_dim, optimiser(cfg), last, **sizes)
+    return Networks(**trained, **advisors._asdict())
 
 
 def policy_of(state: Networks) -> Networks:
@@ -305,13 +309,11 @@ class Carry(NamedTuple):
     R_hat: Float[Array, ""]
     """Requested reward-to-go; NaN until first chosen."""
     C_hat: Float[Array, ""]
-    """Limit minus cost so far and what thrift set aside; negative once that is overspent."""
+    """Limit minus cost so far; negative once it is overspent."""
     t: Float[Array, ""]
     """Steps taken / T."""
     fixed: Bool[Array, ""]
     """Whether the user chose the target reward."""
-    spare: Float[AnyArray, ""] = np.float32(0.0)
-    """What thrift has set aside of the budget."""
     luck: UInt[AnyArray, ""] = np.uint32(0)
     """From the episode's first observation: how chance falls (D6)."""
 
@@ -325,31 +327,21 @@ def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> 
     """The beginning of an episode."""
     R_hat = request.target_reward / scaling.reward_unit
     C_hat = budget_of(cfg, scaling, request.cost_limit)
-    none, luck = jnp.zeros_like(C_hat), jnp.zeros_like(C_hat, jnp.uint32)
-    return Carry(R_hat, C_hat, none, ~jnp.isnan(R_hat), none, luck)
+    t, luck = jnp.zeros_like(C_hat), jnp.zeros_like(C_hat, jnp.uint32)
+    return Carry(R_hat, C_hat, t, ~jnp.isnan(R_hat), luck)
 
 
 def act(
     cfg: Config, policy: Networks, scaling: Scaling, carry: Carry, obs: Float[Array, " o"]
 ) -> tuple[Float[Array, " a"], Carry]:
-    """The action of π(s, R^, C^, V^R, V^C, t'); a spent budget is asked for as 0."""
-    s = scaling.observation(obs)[None]
-
-    def price(R: Float[Array, " k"]) -> Float[Array, " k"]:
-        # V^C(s, R, C^max, t'): what earning R cost where cost was no object. Asked under
-        # the budget itself V^C always answers "within it": in training every request was kept.
-        same = jnp.ones_like(R)
-        return goal(policy.cost_goal, jnp.repeat(s, len(R), 0), R, same, carry.t * same)
-
-    def bought(C: Float[Array, " k"]) -> Float[Array, " k"]:
-        same = jnp.ones_like(C)
-        return asking.budget_goal(policy.budget_goal, jnp.repeat(s, len(C), 0), C, carry.t * same)
-
-    carry = asking.ask(cfg, carry, bought, price)
-    request = carry.R_hat, jnp.maximum(carry.C_hat, 0.0), carry.t
+    """The action of π(s, R^, C^, V^R, V^C, t') for the request of this step (D5)."""
+    s = scaling.observation(obs)
+    advisors = asking.Advisors(policy.budget_goal, policy.cost_floor)
+    carry, budget = asking.advise(cfg, advisors, carry, s, carry.t)
+    request = carry.R_hat, budget, carry.t
     luck = jnp.where(carry.t == 0, modes.luck(obs), carry.luck)
     chance = modes.dice(luck, jnp.round(carry.t * scaling.horizon))
-    action = modes.choose(follow(policy, cfg.modes, s, *request), cfg.rare, chance)
+    action = modes.choose(follow(policy, cfg.modes, s[None], *request), cfg.rare, chance)
     return scaling.action(action), carry._replace(t=carry.t + 1 / scaling.horizon, luck=luck)
 
 
@@ -378,6 +370,8 @@ ALGORITHM = Algorithm(
             schedule="cosine",
             layers=4,
             policy_width=2,
+            delta=0.03,
+            leeway=0.1,
             whole=0.5,
             q=0.03,
             epsilon=0.8,
