@@ -235,14 +235,15 @@ def test_what_the_user_chose_stays():
 
 
 def test_advice_is_the_rule_with_g_and_b():
-    # G = 0.2 + C^ - t', B = 2 s + t'. At t' = 0.1: 0.8 left buy 0.9; from s = 0.4 on, 0.9 must be
-    # spent, which buys 1.
-    advisors = Advisors(linear_goal(0.0, 1.0, -1.0, 0.2), linear(0.0, 2.0, 1.0))
+    # G = 0.2 + C^ - t', B = 2 s + 1 - t' for the steps that t' leaves. At t' = 0.1, 0.8 left buy
+    # 0.9. From s = 0.44 on 0.9 must be spent within the next 2% of the horizon, which buys 1.
+    advisors = Advisors(linear_goal(0.0, 1.0, -1.0, 0.2), linear(1.0, 2.0, -1.0))
 
-    def advice(s: float) -> list[float]:
-        left, now = Left(NONE, jnp.float32(0.8)), jnp.float32(0.1)
-        carry, budget = advise(config(), advisors, left, row(s), now)
+    def advice(s: float, t: float = 0.1) -> list[float]:
+        left = Left(NONE, jnp.float32(0.8))
+        carry, budget = advise(config(), advisors, left, row(s), jnp.float32(t))
         return [float(carry.R_hat), float(budget)]
 
     assert advice(0.0) == pytest.approx([0.9, 0.8])
-    assert advice(0.4) == pytest.approx([1.0, 0.9])
+    assert advice(0.44) == pytest.approx([1.0, 0.9])
+    assert advice(0.445, 0.99) == pytest.approx([0.11, 0.9])  # there is only 1% left

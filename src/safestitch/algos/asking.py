@@ -19,6 +19,9 @@ from safestitch.nn import EmbeddedMLP
 from safestitch.scaling import Scaling
 
 Rule = Literal["frontier", "again", "first", "rising"]
+SOON = 0.02
+"""Share of the horizon over which a cost counts as one that must be: what is to come later can
+still be avoided, by other pieces of the data than those that began here."""
 
 
 def expectile_weight(alpha: float, advantage: Float[Array, " b"]) -> Float[Array, " b"]:
@@ -43,7 +46,7 @@ def tight_budget(C: Float[Array, " b"], u: Float[Array, " b"]) -> Float[Array, "
 
 
 def cost_floor(net: EmbeddedMLP, s, t) -> Float[Array, " b"]:
-    """B(s, t'): the least cost-to-go that the data know from here."""
+    """B(s, t'): the least cost that the data know, from here on for as many steps as t' leaves."""
     return net(s, t[:, None])[:, 0]
 
 
@@ -182,4 +185,5 @@ def advise(
         at = jnp.repeat(s[None], len(C), 0)
         return budget_goal(advisors.budget_goal, at, C, jnp.full_like(C, t))
 
-    return ask(cfg, carry, goal, cost_floor(advisors.cost_floor, s[None], t[None])[0])
+    soon = jnp.maximum(t, 1.0 - SOON)[None]
+    return ask(cfg, carry, goal, cost_floor(advisors.cost_floor, s[None], soon)[0])
