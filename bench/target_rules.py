@@ -3,7 +3,7 @@
     python bench/target_rules.py [--seeds 5] [--episodes 100]
 
 Rules of the data ask for one number at the first step and then for what is left of it:
-    frontier x k     k times the best reward of any episode with cost <= L
+    k best logged    k times the best reward of any episode with cost <= L
     quantile 0.9     0.9-quantile of reward among episodes with cost in [L - 10% of the range, L]
 Rules of the networks ask the budget goal G (`algos/asking.py`); all of them act with one training.
 """
@@ -34,9 +34,9 @@ def data_rules(episodes: Episodes, limits: list[float], cost_range: float):
         near = (episodes.cost_returns >= low) & (episodes.cost_returns <= limit)
         quantile.append(float(np.quantile(episodes.returns[near], 0.9)))
     return {
-        "frontier": best,
-        "0.95 frontier": [0.95 * b for b in best],
-        "0.9 frontier": [0.9 * b for b in best],
+        "best logged": best,
+        "0.95 best logged": [0.95 * b for b in best],
+        "0.9 best logged": [0.9 * b for b in best],
         "quantile 0.9": quantile,
     }
 
