@@ -7,7 +7,14 @@ import numpy as np
 import optax
 import pytest
 
-from safestitch.learn import Trained, clipped_adamw, descend, start_training
+from safestitch.learn import (
+    Trained,
+    clipped_adamw,
+    descend,
+    descend_in_parts,
+    split,
+    start_training,
+)
 
 
 class Line(eqx.Module):
@@ -141,3 +148,29 @@ def test_weight_decay_shrinks_without_a_gradient():
     # Each step multiplies by 1 - rate * decay = 1 - 0.1 * 0.5 = 0.95, biases and all.
     path = run(clipped_adamw(0.1, 0.5, 1.0, None), np.zeros((2, 3)), START)
     np.testing.assert_allclose(path, [START * 0.95, START * 0.95**2], rtol=1e-5)
+
+
+# --- parts of a batch --------------------------------------------------------------------------
+
+
+def test_a_batch_is_split_evenly_or_not_at_all():
+    batch = {"x": jnp.arange(6.0), "y": jnp.zeros((6, 2))}
+    parts = split(batch, 2)
+    assert parts["x"].tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+    assert parts["y"].shape == (3, 2, 2)
+    assert split(batch, 4)["x"].shape == (1, 6)
+    assert split(batch, 8)["x"].shape == (1, 6)
+
+
+def test_the_mean_over_parts_is_descended():
+    # Parts 1, 5 and 3 of the loss w x: gradient 3, loss 6 at w = 2, aux the mean of x.
+    optimiser = optax.sgd(0.1)
+    trained = start_training(line(2.0), optimiser)
+
+    def loss(net, scale, x):
+        return jnp.sum(net.w) * scale * x, x
+
+    parts = (jnp.asarray([1.0, 5.0, 3.0]),)
+    after, (value, mean) = descend_in_parts(trained, optimiser, loss, jnp.float32(1.0), parts=parts)
+    assert float(after.net.w[0]) == pytest.approx(1.7)
+    assert (float(value), float(mean)) == pytest.approx((6.0, 3.0))

@@ -36,10 +36,47 @@ def descend(
     the same numbers from a few loops instead of hundreds, which compile in less time and memory.
     """
     value, gradient = jax.value_and_grad(loss, has_aux=aux)(trained.net, *rest)
+    return _step(trained, optimiser, gradient), value
+
+
+def descend_in_parts(
+    trained: Trained,
+    optimiser: optax.GradientTransformation,
+    loss: Callable[..., Any],
+    *rest: Any,
+    parts: PyTree,
+) -> tuple[Trained, Any]:
+    """As `descend` with `aux`, on the mean of `loss(net, *rest, *part)` over the parts of a batch.
+
+    The leading axis of `parts` counts them. What a network remembers of a whole batch for its
+    gradient may be hundreds of megabytes, of a part it fits into the cache.
+    """
+
+    def one(part):
+        return jax.value_and_grad(loss, has_aux=True)(trained.net, *rest, *part)
+
+    shapes = jax.eval_shape(one, jax.tree.map(lambda x: x[0], parts))
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    total, _ = jax.lax.scan(
+        lambda total, part: (jax.tree.map(jnp.add, total, one(part)), None), nothing, parts
+    )
+    count = len(jax.tree.leaves(parts)[0])
+    value, gradient = jax.tree.map(lambda x: x / count, total)
+    return _step(trained, optimiser, gradient), value
+
+
+def split(batch: PyTree, size: int) -> PyTree:
+    """A batch as parts of so many samples; as one part where that does not come out even."""
+    whole = len(jax.tree.leaves(batch)[0])
+    count = whole // size if whole % size == 0 else 1
+    return jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[1:]), batch)
+
+
+def _step(trained: Trained, optimiser: optax.GradientTransformation, gradient: PyTree) -> Trained:
     parameters, unravel = ravel_pytree(trained.net)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes int32 counts with float32
         step, opt_state = optimiser.update(ravel_pytree(gradient)[0], trained.opt_state, parameters)
-    return Trained(unravel(parameters + jnp.asarray(step)), opt_state), value
+    return Trained(unravel(parameters + jnp.asarray(step)), opt_state)
 
 
 def clipped_adamw(

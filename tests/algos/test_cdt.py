@@ -312,6 +312,24 @@ def test_each_loss_trains_its_own_network():
     assert same(plain.advisors, moved.advisors)
 
 
+def test_a_batch_in_parts_is_the_batch(monkeypatch):
+    """Also where parts differ in how many of their steps are valid."""
+    cfg = dataclasses.replace(SHALLOW, dropout=0.0)
+    state = fresh(SHALLOW)
+    batch = batch_of([[1.0, 1.0, 1.0]] * 4 + [[1.0, 0.0, 0.0]] * 4, 0.5)
+    found = []
+    for part in (8, 2):
+        monkeypatch.setattr(cdt, "PART", part)
+        found.append(quick_jit(lambda *given: cdt.update(cfg, *given))(state, batch))
+    (whole, of_whole), (parts, of_parts) = found
+    assert of_whole.keys() == of_parts.keys()
+    for name, value in of_whole.items():
+        assert float(of_parts[name]) == pytest.approx(float(value), rel=1e-5)
+    gradients = [jax.tree.leaves(s.policy.opt_state) for s in (whole, parts)]
+    for a, b in zip(*gradients, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
+
+
 def test_paper_preset_is_the_released_table():
     paper = dataclasses.asdict(ALGORITHM.presets["paper"])
     table = {
@@ -342,6 +360,7 @@ def test_acting_equals_reading_a_logged_window(context):
     episodes = two_episodes()
     scaling = jax.tree.map(jnp.asarray, fit_scaling(episodes, SPEC))
     policy = cdt.policy_of(fresh(SHALLOW))._replace(policy=network(SHALLOW))
+    policy = policy._replace(advisors=jax.tree.map(jnp.zeros_like, policy.advisors))
     act = quick_jit(lambda carry, obs: cdt.act(cfg, policy, scaling, carry, obs))
     carry = cdt.start(cfg, policy, scaling, ask(2.0, 8.0))
     tokens: list[list] = [[], [], [], [], []]

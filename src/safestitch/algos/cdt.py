@@ -41,14 +41,21 @@ from safestitch.algos.windows import (
     tabulate,
 )
 from safestitch.episodes import Episodes
-from safestitch.learn import clipped_adamw, descend, plain_adam, start_training
+from safestitch.learn import (
+    clipped_adamw,
+    descend,
+    descend_in_parts,
+    plain_adam,
+    split,
+    start_training,
+)
 from safestitch.records import SafestitchError, Spec
 from safestitch.scaling import Scaling
 from safestitch.transformer import Dropout, Linear, Transformer
 
-BESIDE = {"embedding": 64, "hidden": 128, "layers": 4}
-"""Sizes of G and B: of GAS's."""
+BESIDE = {"embedding": 64, "hidden": 128, "layers": 4}  # sizes of G and B: of GAS's
 FIRST_TEMPERATURE = 0.1
+PART = 64  # windows whose gradient is taken at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,13 +227,18 @@ def cost_loss(logits: Float[Array, "b k 2"], batch: Batch) -> Float[Array, ""]:
     return -jnp.mean(found * batch.valid)
 
 
-def policy_loss(net: Network, cfg: Config, tau: Float[Array, ""], batch: Batch):
-    """Eq. (9): -(Eq. 6 + τ Eq. 7) + 0.02 Eq. 8; also Eq. (7) by itself."""
+def policy_loss(
+    net: Network, cfg: Config, tau: Float[Array, ""], batch: Batch, share: Float[Array, ""]
+):
+    """Eq. (9): -(Eq. 6 + τ Eq. 7) + 0.02 Eq. 8; also Eq. (7) by itself.
+
+    Of a part of a batch, `share` is how many valid steps it has, by the mean of all parts.
+    """
     drop = Dropout(batch.seed, cfg.dropout) if cfg.dropout else None
     mean, log_std, logits = read(cfg, net, batch.window, drop)
-    H = entropy(log_std, batch)
-    J = -(likelihood(mean, log_std, batch) + tau * H) + cfg.cost_weight * cost_loss(logits, batch)
-    return J, H
+    H = share * entropy(log_std, batch)
+    likely = share * likelihood(mean, log_std, batch)
+    return -(likely + tau * H) + cfg.cost_weight * cost_loss(logits, batch), H
 
 
 def temperature_loss(log_tau: Float[Array, ""], H: Float[Array, ""], target: float):
@@ -237,8 +249,10 @@ def temperature_loss(log_tau: Float[Array, ""], H: Float[Array, ""], target: flo
 def update(cfg: Config, state: Networks, batch: Batch) -> tuple[Networks, Metrics]:
     """One step each for the transformer, its temperature, G and B."""
     tau = jnp.exp(state.temperature.net)
-    policy, (loss, H) = descend(
-        state.policy, optimiser(cfg), policy_loss, cfg, tau, batch, aux=True
+    parts = split(batch, PART)
+    valid = parts.valid.sum((1, 2))
+    policy, (loss, H) = descend_in_parts(
+        state.policy, optimiser(cfg), policy_loss, cfg, tau, parts=(parts, valid / valid.mean())
     )
     wanted = -float(batch.window.a.shape[-1]) if cfg.entropy_target == "released" else -1.0
     plain = plain_adam(cfg.learning_rate, None)
