@@ -201,7 +201,7 @@ def test_no_task_and_no_run(safestitch):
         (["--layers", "1"], ["layers is 1", "expected 2 to 64"]),
         (["--iterations", "-1"], ["iterations is -1", "expected 1 to"]),
         (["--schedule", "linear"], ["--schedule", "linear", "cosine"]),
-        (["--target", "best"], ["--target", "best", "affordable"]),
+        (["--target", "best"], ["--target", "best", "frontier"]),
         (["--learning-rate", "inf"], ["learning_rate is inf", "expected"]),
         (["--data-seed", "-1"], ["data", "-1"]),
         (["--preset"], ["--preset"]),

@@ -494,7 +494,7 @@ def test_learning_curves_are_thinned(tmp_path):
 
 def test_learning_curves_of_a_run(trained):
     curves = learning_curves(trained)
-    assert [curve["step"] for curve in curves] == [[100, 200, 300]] * 6
+    assert [curve["step"] for curve in curves] == [[100, 200, 300]] * 7
     json.dumps(curves, allow_nan=False)
 
 
