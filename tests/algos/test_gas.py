@@ -1091,14 +1091,22 @@ def test_redial_moves_the_budget_and_asks_anew():
 
 
 def test_the_reserve_is_kept_back_from_the_limit():
-    # Half of the limit 2 / 4 is asked for, and half of a change; costs count in full.
-    cfg = dataclasses.replace(TINY, reserve=0.5)
+    # Of the limit 2 / 4 all but 1 / 16 is asked for; costs and a change count in full.
+    cfg = dataclasses.replace(TINY, reserve=1 / 16)
     asked = Request(jnp.float32(2.0), jnp.float32(math.nan))
     carry = gas.start(cfg, SHOWING, UNITS, asked)
-    assert float(carry.C_hat) == 0.25
+    assert float(carry.C_hat) == 7 / 16
     carry = asking.observe(cfg, UNITS, carry, jnp.float32(0.0), jnp.float32(0.5))
-    assert float(carry.C_hat) == 0.125
-    assert float(gas.redial(cfg, UNITS, carry, jnp.float32(2.0), jnp.float32(4.0)).C_hat) == 0.375
+    assert float(carry.C_hat) == 5 / 16
+    assert float(gas.redial(cfg, UNITS, carry, jnp.float32(2.0), jnp.float32(4.0)).C_hat) == 13 / 16
+
+
+@pytest.mark.parametrize(("limit", "budget"), [(0.0, 0.0), (1.0, 0.2), (2.0, 0.4), (9.0, 0.9)])
+def test_the_reserve_is_at_most_a_fifth_of_the_limit(limit, budget):
+    # C^max is 4: limits 1 / 4, 2 / 4 and all of it, less 0.1 or a fifth.
+    cfg = dataclasses.replace(TINY, reserve=0.1)
+    found = float(asking.budget_of(cfg, UNITS, jnp.float32(limit)))
+    assert found == pytest.approx(budget)
 
 
 def test_redial_below_what_was_spent():

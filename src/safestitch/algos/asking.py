@@ -101,6 +101,18 @@ def choose_reward(rule: Rule, plan: Float[Array, ""], bought: Float[Array, ""]) 
 
 # --- a request, and what is left of it --------------------------------------------------------
 
+
+def budget_of(cfg, scaling: Scaling, limit: Float[Array, ""]) -> Float[Array, ""]:
+    """The budget of a whole episode: the limit, at most C^max, less the reserve.
+
+    Who aims at a limit itself misses it half the time. What a policy misses it by is an excursion
+    or a few steps too many, whatever the limit: so the reserve is a share of C^max. Of a limit that
+    is hardly more than that, a fifth.
+    """
+    whole = jnp.minimum(limit / scaling.cost_unit, 1.0)
+    return whole - jnp.minimum(cfg.reserve, whole / 5)
+
+
 Carry = TypeVar("Carry", bound=Any)
 """Any with `R_hat`, `C_hat` and `fixed`: reward planned, budget left, whether the user chose."""
 

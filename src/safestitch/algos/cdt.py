@@ -114,8 +114,8 @@ class Config:
     """Share of the segments that train G and B that end with their episode, the others anywhere."""
     thrift: float = 0.03
     """Share of G that is given up where that spares a small budget; less of a larger one."""
-    reserve: float = 0.08
-    """Share of the limit not asked for, except with "table"."""
+    reserve: float = 0.02
+    """Share of C^max that is kept back from the limit, except with "table"."""
 
     def __post_init__(self):
         check_kinds(self)
@@ -326,8 +326,8 @@ class Carry(NamedTuple):
 
 def budget_of(cfg: Config, scaling: Scaling, limit: Float[Array, ""]) -> Float[Array, ""]:
     """The budget of a whole episode: as GAS's, but the bare limit with hand-set targets."""
-    share = limit / scaling.cost_unit
-    return share if cfg.target == "table" else (1.0 - cfg.reserve) * jnp.minimum(share, 1.0)
+    bare = cfg.target == "table"
+    return limit / scaling.cost_unit if bare else asking.budget_of(cfg, scaling, limit)
 
 
 def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> Carry:

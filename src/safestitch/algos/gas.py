@@ -99,8 +99,8 @@ class Config:
     """How the request is chosen when acting (D5)."""
     thrift: float = 0.03
     """Share of G that is given up where that spares a small budget; less of a larger one (D5)."""
-    reserve: float = 0.08
-    """Share of the limit not asked for: who aims at a limit itself misses it half the time."""
+    reserve: float = 0.02
+    """Share of C^max that is kept back from the limit (D5)."""
 
     def __post_init__(self):
         check_kinds(self)
@@ -318,15 +318,10 @@ class Carry(NamedTuple):
     """From the episode's first observation: how chance falls (D6)."""
 
 
-def budget_of(cfg: Config, scaling: Scaling, limit: Float[Array, ""]) -> Float[Array, ""]:
-    """The budget of a whole episode: the limit, at most C^max, less the reserve."""
-    return (1.0 - cfg.reserve) * jnp.minimum(limit / scaling.cost_unit, 1.0)
-
-
 def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> Carry:  # noqa: ARG001
     """The beginning of an episode."""
     R_hat = request.target_reward / scaling.reward_unit
-    C_hat = budget_of(cfg, scaling, request.cost_limit)
+    C_hat = asking.budget_of(cfg, scaling, request.cost_limit)
     t, luck = jnp.zeros_like(C_hat), jnp.zeros_like(C_hat, jnp.uint32)
     return Carry(R_hat, C_hat, t, ~jnp.isnan(R_hat), luck)
 
@@ -355,7 +350,8 @@ def follow(policy: Networks, count: int, s: Float[Array, "1 o"], *request: Float
 
 def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
     """A new limit in mid-episode: the budget moves, a chosen reward is chosen anew."""
-    return asking.moved(carry, budget_of(cfg, scaling, new) - budget_of(cfg, scaling, old))
+    budget = asking.budget_of(cfg, scaling, new) - asking.budget_of(cfg, scaling, old)
+    return asking.moved(carry, budget)
 
 
 ALGORITHM = Algorithm(
