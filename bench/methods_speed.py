@@ -1,6 +1,7 @@
 """Milliseconds per iteration of every method at its published settings, beside the matrix rate.
 
-    pip download --no-deps osrl-lib && unzip osrl_lib-*.whl -d osrl && pip install torch gymnasium tqdm
+    pip download --no-deps osrl-lib && unzip osrl_lib-*.whl -d osrl
+    pip install torch gymnasium tqdm
     python bench/methods_speed.py [--seconds 60] [--methods gas cdt] [--preset paper] [--osrl osrl]
 
 share = floating-point operations of the method's matrix products, written out naively
