@@ -27,15 +27,14 @@ def descend(
     optimiser: optax.GradientTransformation,
     loss: Callable[..., Any],
     *rest: Any,
-    aux: bool = False,
 ) -> tuple[Trained, Any]:
-    """One optimiser step on `loss(net, *rest)`, and the loss; with `aux`, (loss, what it adds).
+    """One optimiser step on `loss(net, *rest)`, and the loss.
 
     The loss is differentiated in its first argument only: everything in `rest`, other networks'
     values included, is a constant by construction. The optimiser sees all parameters as one vector:
     the same numbers from a few loops instead of hundreds, which compile in less time and memory.
     """
-    value, gradient = jax.value_and_grad(loss, has_aux=aux)(trained.net, *rest)
+    value, gradient = jax.value_and_grad(loss)(trained.net, *rest)
     return _step(trained, optimiser, gradient), value
 
 
@@ -46,10 +45,11 @@ def descend_in_parts(
     *rest: Any,
     parts: PyTree,
 ) -> tuple[Trained, Any]:
-    """As `descend` with `aux`, on the mean of `loss(net, *rest, *part)` over the parts of a batch.
+    """As `descend`, on the mean of `loss(net, *rest, *part)` over the parts of a batch.
 
-    The leading axis of `parts` counts them. What a network remembers of a whole batch for its
-    gradient may be hundreds of megabytes, of a part it fits into the cache.
+    The loss gives a pair, itself and what else is to be known, and so does this. The leading axis
+    of `parts` counts them. What a network remembers of a whole batch for its gradient may be
+    hundreds of megabytes, of a part it fits into the cache.
     """
 
     def one(part):
