@@ -22,7 +22,7 @@ from safestitch.policy import load_policies
 from safestitch.records import SafestitchError, Spec
 from safestitch.scaling import fit_scaling
 from safestitch.training.loop import train
-from safestitch.transformer import Dropout, kept_values
+from safestitch.transformer import Dropout, attention, kept_values
 
 SPEC = Spec("hand-made", obs_dim=2, act_dim=2, horizon=5, cost_range=4.0)
 TINY = Config(
@@ -269,6 +269,31 @@ def test_reading_some_tokens_equals_reading_all():
 
     everything, some = both(window)
     close(some.reshape(2, 3, 2, 4), everything.reshape(2, 3, 4, 4)[:, :, 2:], atol=1e-5)
+
+
+@pytest.mark.parametrize("position", [[0, 1, 2, 3, 4], [2, 3, 6, 7], [0], [7]])
+def test_attention_is_the_textbooks(position):
+    """Each query alone in NumPy: a softmax over the tokens up to its own."""
+    rng, n = np.random.default_rng(0), position[-1] + 1
+    q, k, v = (rng.normal(size=(2, m, 3, 4)) for m in (len(position), n, n))
+    expected = np.zeros_like(q)
+    for b, i, h in np.ndindex(2, len(position), 3):
+        past = slice(position[i] + 1)
+        weights = np.exp(k[b, past, h] @ q[b, i, h] / 2.0)
+        expected[b, i, h] = weights @ v[b, past, h] / weights.sum()
+    shown = (x.astype(np.float32) for x in (q, k, v))
+    found = quick_jit(lambda q, k, v: attention(q, k, v, np.array(position), None, 0))(*shown)
+    close(found, expected, atol=1e-5)
+
+
+def test_every_query_draws_its_own_dropout():
+    """Weights are equal over the past, so a query shows how many of its tokens were kept."""
+    zero, one = jnp.zeros((300, 8, 1, 1)), jnp.ones((300, 8, 1, 1))
+    drop = Dropout(jax.random.bits(jax.random.key(0), (300,)), 0.5)
+    found = quick_jit(lambda k, v: attention(k, k, v, np.arange(8), drop, 1))(zero, one)[:, :, 0, 0]
+    close(found.mean(0), 1.0, atol=0.15)
+    between = np.corrcoef(np.asarray(found).T)
+    assert np.abs(between - np.eye(8)).max() < 0.25
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean():

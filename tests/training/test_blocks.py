@@ -203,7 +203,7 @@ def test_bars_of_blocks_are_those_of_all_data(monkeypatch):
     scaling = fit_scaling(data(), TASK.spec)
     cfg = config()
     whole_data = gas.measure(data(), TASK.spec, scaling)
-    segments = gas.draw_segments(cfg, whole_data, 400_000)
+    segments = reshaping.draw(cfg.whole, whole_data, 400_000)
     expected = reshaping.bars_of(*segments[2:], cfg.q)
     walk = Episodes.blocks
     monkeypatch.setattr(Episodes, "blocks", lambda self, _: walk(self, 1000))
