@@ -40,12 +40,9 @@ def mlp(rows: int, sizes: list[int], passes: int) -> float:
 
 def gas_flop(c) -> float:
     """V^R, V^C, π with embeddings and concatenation; G beside."""
-    total = 0.0
-    for inputs, outputs, width in (
-        (4, 1, 1),
-        (4, 1, 1),
-        (6, outputs_of(c.modes, ACT), c.policy_width),
-    ):
+    total, shown = 0.0, 6 + (c.near > 0) + 2 * c.pace
+    policy = shown, outputs_of(c.modes, ACT), c.policy_width
+    for inputs, outputs, width in ((4, 1, 1), (4, 1, 1), policy):
         hidden = [width * c.hidden] * (c.layers - 1)
         embeddings = 2.0 * c.batch * c.embedding * (OBS + inputs - 1)
         total += 3 * embeddings + mlp(c.batch, [c.embedding * inputs, *hidden, outputs], 3)

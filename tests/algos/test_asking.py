@@ -1,5 +1,6 @@
 """What to ask for: the budget goal G and the rules that turn it into a request."""
 
+import math
 import types
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from safestitch.algos.asking import (
     Advisors,
+    Segments,
     advise,
     ask,
     budget_goal,
@@ -22,9 +24,12 @@ from safestitch.algos.asking import (
     cost_floor_loss,
     expectile_weight,
     moved,
+    start_advisors,
     thrifty,
     tight_budget,
+    train_advisors,
 )
+from safestitch.learn import clipped_adamw
 from safestitch.nn import EmbeddedMLP
 
 NONE = jnp.float32(np.nan)
@@ -61,8 +66,34 @@ def test_expectile_weight():
 def test_budget_goal_takes_state_budget_time():
     # 2 * 1 + 3 * 0.5 - 4 * 0.25 + 0.5 = 3; 2 * 2 + 3 * 1 - 0 + 0.5 = 7.5.
     net = linear_goal(2.0, 3.0, -4.0, 0.5)
-    found = budget_goal(net, row(1.0, 2.0)[:, None], row(0.5, 1.0), row(0.25, 0.0))
+    found = budget_goal(net, row(1.0, 2.0)[:, None], row(0.5, 1.0), row(0.25, 0.0), 0.9)
     assert found.tolist() == [3.0, 7.5]
+
+
+def test_a_g_of_many_expectiles_sees_which_one_is_asked_for():
+    # 1 + logit / 5: of e / (1 + e) it is 1.2; never less than 1.1 or more than 2, its range.
+    net = linear(1.0, 0.0, 0.0, 0.0, 1.0)
+    for expectile, expected in ((math.e / (1 + math.e), 1.2), (0.5, 1.1), (1.0, 2.0)):
+        found = budget_goal(net, row(1.0)[:, None], row(0.5), row(0.25), expectile)
+        assert found.tolist() == pytest.approx([expected])
+
+
+def test_many_expectiles_are_learned_at_once():
+    """Of rewards 0 and 1, as many of each, the expectile 0.9 is 0.9 and that of 0.7 is 0.7."""
+    optimiser = clipped_adamw(1e-2, 0.0, 1.0, 3000)
+    sizes = {"embedding": 8, "hidden": 64, "layers": 3}
+    advisors = start_advisors(1, optimiser, jax.random.key(0), True, **sizes)
+    R = jnp.tile(row(0.0, 1.0), 128)
+    zero = jnp.zeros(256)
+    seen = Segments(zero[:, None], R, zero, zero, zero)
+
+    def step(advisors, _):
+        return train_advisors(advisors, optimiser, seen, 0.8)[0], None
+
+    trained, _ = jax.jit(lambda a: jax.lax.scan(step, a, None, 3000))(advisors)
+    for expectile in (0.7, 0.9, 0.95):
+        found = budget_goal(trained.budget_goal.net, zero[:1, None], zero[:1], zero[:1], expectile)
+        assert float(found[0]) == pytest.approx(expectile, abs=0.02)
 
 
 def test_budget_goal_loss_by_hand():
@@ -175,7 +206,7 @@ class Left(NamedTuple):
 
 
 def config(target="frontier", thrift=0.0):
-    return types.SimpleNamespace(target=target, thrift=thrift)
+    return types.SimpleNamespace(target=target, thrift=thrift, budget_expectile=0.99)
 
 
 def asked(left: Left, least: float = 0.0, **settings) -> list[float]:

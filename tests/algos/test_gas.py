@@ -166,6 +166,10 @@ def test_paper_preset_is_the_papers_table():
         "modes": 1,
         "policy_width": 1,
         "leeway": 1.0,
+        "near": 0.0,
+        "pace": False,
+        "haste": 1.0,
+        "many": False,
     }
     assert {name: paper[name] for name in table} == table
 
@@ -227,6 +231,27 @@ def test_fast_preset_is_smaller_and_annealed():
     assert fast.leeway < paper.leeway == 1.0
     assert fast.q < paper.q  # of fewer and better segments, more
     assert fast.epsilon > paper.epsilon
+
+
+def test_presets_for_robots_that_slip():
+    fast, careful, steady = (ALGORITHM.presets[name] for name in ("fast", "careful", "steady"))
+    for preset in (careful, steady):
+        assert preset.budget_expectile < fast.budget_expectile  # does not count on luck
+        assert preset.reserve > fast.reserve
+    assert careful.iterations > fast.iterations == steady.iterations == 15_000
+    assert steady.haste < careful.haste == fast.haste == 1.0
+    assert steady.near > careful.near == fast.near == 0.0
+    assert steady.many and not careful.many
+    assert steady.delta < careful.delta == fast.delta
+    assert steady.pace and not careful.pace and not fast.pace
+
+
+def test_the_preset_for_long_episodes():
+    fast, patient = ALGORITHM.presets["fast"], ALGORITHM.presets["patient"]
+    assert patient.pace and patient.policy_width > fast.policy_width
+    assert patient.iterations * patient.batch == 4 * fast.iterations * fast.batch
+    acting = "thrift", "reserve", "haste", "budget_expectile", "target"
+    assert all(getattr(patient, name) == getattr(fast, name) for name in acting)
 
 
 # --- prepare and segments ----------------------------------------------------------------------
@@ -622,7 +647,7 @@ def test_networks_see_their_inputs_in_order():
     inputs = [
         row(x)[None] if i == 0 else row(x) for i, x in enumerate([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     ]
-    proposed = gas.act_as(net, *inputs, count=1).actions
+    proposed = gas.act_as(net, *inputs, cfg=TINY).actions
     close(proposed, np.tanh([[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]]]))
 
 
@@ -981,7 +1006,7 @@ def shown(carry: Carry, obs: float = 1.0, **changes: Any) -> tuple[dict[str, flo
 
 
 def observed(carry: Carry, reward: float, cost: float) -> Carry:
-    return asking.observe(TINY, UNITS, carry, jnp.float32(reward), jnp.float32(cost))
+    return gas.observe(TINY, UNITS, carry, jnp.float32(reward), jnp.float32(cost))
 
 
 def test_start_in_the_datas_units():
@@ -1107,6 +1132,51 @@ def test_the_reserve_is_at_most_a_fifth_of_the_limit(limit, budget):
     cfg = dataclasses.replace(TINY, reserve=0.1)
     found = float(asking.budget_of(cfg, UNITS, jnp.float32(limit)))
     assert found == pytest.approx(budget)
+
+
+def test_a_request_moves_a_share_of_the_way():
+    # At s = 0 and C^ = 0.5 the rule asks for G = 0.6 + 0.1.
+    seen, carry = shown(begin(2.0), haste=0.5)  # the first request is the rule's own
+    assert (seen["R_hat"], seen["C_hat"]) == (pytest.approx(0.7, abs=1e-4), pytest.approx(0.5))
+    # After reward 1 and cost 0.8, 0.6 and 0.3 are left of it. The rule says 0.3 left, so
+    # G = 0.6 + 0.06 - t' with t' = 1/5; half-way between 0.6 and that, and the budget stays at 0.3.
+    seen, carry = shown(observed(carry, 1.0, 0.8), haste=0.5)
+    assert seen["R_hat"] == pytest.approx(0.5 * (0.6 + 0.66 - 1 / 5), abs=1e-4)
+    assert seen["C_hat"] == pytest.approx(0.3, abs=1e-4)
+    # Cost 2 more than was left: what is left of the request is below 0 and so is the rule's; ask 0.
+    seen, _ = shown(observed(carry, 0.0, 2.0), haste=0.5)
+    assert seen["C_hat"] == pytest.approx(0.0, abs=1e-4)
+
+
+def test_what_the_user_chose_does_not_wait():
+    _, carry = shown(begin(2.0, target=5.0), haste=0.01)
+    carry = gas.redial(TINY, UNITS, carry, jnp.float32(2.0), jnp.float32(3.0))
+    seen, _ = shown(carry, haste=0.01)
+    assert (seen["R_hat"], seen["C_hat"]) == (pytest.approx(0.5), pytest.approx(0.75, abs=1e-4))
+
+
+def test_small_budgets_are_magnified():
+    # Weights of 1 on exp(-C^ / 0.1) alone: budgets 0, 0.1, 1 show as 1, 1/e, nearly nothing.
+    cfg = dataclasses.replace(TINY, near=0.1)
+    net = linear_net([[0.0]], [[0.0] * 5 + [1.0]], [0.0])
+    none = jnp.zeros(3)
+    found = gas.act_as(net, none[:, None], none, row(0.0, 0.1, 1.0), none, none, none, cfg=cfg)
+    close(found.actions[:, 0, 0], np.tanh([1.0, math.exp(-1), math.exp(-10)]))
+    assert len(gas.init(cfg, SPEC, jax.random.key(0)).policy.net.embeddings) == 7
+    assert len(gas.init(TINY, SPEC, jax.random.key(0)).policy.net.embeddings) == 6
+
+
+def test_the_pace_that_is_asked_for():
+    # R^ and C^ of 0.3 and 0.1 over half, a tenth, a hundredth of the horizon; the last as over 5%.
+    cfg = dataclasses.replace(TINY, pace=True)
+    none, R, C, t = jnp.zeros(3), jnp.full(3, 0.3), jnp.full(3, 0.1), row(0.5, 0.9, 0.99)
+    for place, expected in ((5, [0.6, 3.0, 6.0]), (6, [0.2, 1.0, 2.0])):
+        weights = [0.0] * 7
+        weights[place] = 0.1
+        net = linear_net([[0.0]], [weights], [0.0])
+        found = gas.act_as(net, none[:, None], R, C, none, none, t, cfg=cfg).actions[:, 0, 0]
+        close(found, np.tanh(0.1 * np.array(expected)))
+    assert len(gas.init(cfg, SPEC, jax.random.key(0)).policy.net.embeddings) == 8
 
 
 def test_redial_below_what_was_spent():

@@ -22,21 +22,32 @@ Rule = Literal["frontier", "again", "first", "rising"]
 SOON = 0.02
 """Share of the horizon over which a cost counts as one that must be: what is to come later can
 still be avoided, by other pieces of the data than those that began here."""
+LEVELS = 0.5, 5.0
+"""Logits of the least and the greatest expectile that a G of many learns: 0.62 and 0.993."""
 
 
-def expectile_weight(alpha: float, advantage: Float[Array, " b"]) -> Float[Array, " b"]:
+def expectile_weight(alpha, advantage: Float[Array, " b"]) -> Float[Array, " b"]:
     """|α - 1(A < 0)|, the weight of an expectile regression."""
     return jnp.where(advantage < 0, 1.0 - alpha, alpha)
 
 
-def budget_goal(net: EmbeddedMLP, s, C_hat, t) -> Float[Array, " b"]:
+def knows_many(net: EmbeddedMLP) -> bool:
+    """Whether G has learned many expectiles at once: then it sees which one is asked for."""
+    return len(net.embeddings) == 4
+
+
+def budget_goal(net: EmbeddedMLP, s, C_hat, t, expectile) -> Float[Array, " b"]:
     """G(s, C^, t'): the reward-to-go that a budget buys."""
-    return net(s, C_hat[:, None], t[:, None])[:, 0]
+    scalars = [C_hat, t]
+    if knows_many(net):
+        level = jnp.clip(jax.scipy.special.logit(expectile), *LEVELS)  # others it never learned
+        scalars.append(jnp.broadcast_to(0.2 * level, t.shape))
+    return net(s, *(x[:, None] for x in scalars))[:, 0]
 
 
-def budget_goal_loss(net: EmbeddedMLP, s, R, C_hat, t, expectile: float) -> Float[Array, ""]:
+def budget_goal_loss(net: EmbeddedMLP, s, R, C_hat, t, expectile) -> Float[Array, ""]:
     """G is an upper expectile of R over the segments from s that cost at most C^."""
-    A = R - budget_goal(net, s, C_hat, t)
+    A = R - budget_goal(net, s, C_hat, t, expectile)
     return jnp.mean(jax.lax.stop_gradient(expectile_weight(expectile, A)) * A**2)
 
 
@@ -134,6 +145,23 @@ def ask(cfg, carry: Carry, goal: Goal, least: Float[Array, ""]) -> tuple[Carry, 
     return carry._replace(R_hat=asked), jnp.where(carry.fixed, left, budget)
 
 
+def ease(haste: float, before: Carry, asked: Carry) -> Carry:
+    """A request that moves by a share of the way in each step, from what is left of the last one.
+
+    What G says swings with a gait and from state to state, and whoever follows every swing is
+    driven to and fro between the ways of those who made the data. Both carries have a `C_asked`.
+    """
+    if haste == 1.0:
+        return asked
+    R_hat = before.R_hat + haste * (asked.R_hat - before.R_hat)
+    C_asked = before.C_asked + haste * (asked.C_asked - before.C_asked)
+    at_once = jnp.isnan(before.R_hat) | before.fixed
+    return asked._replace(
+        R_hat=jnp.where(at_once, asked.R_hat, R_hat),
+        C_asked=jnp.where(at_once, asked.C_asked, jnp.maximum(C_asked, 0.0)),
+    )
+
+
 def observe(cfg, scaling: Scaling, carry: Carry, reward, cost) -> Carry:  # noqa: ARG001
     """R^ and C^ lose what the step brought."""
     return carry._replace(
@@ -159,10 +187,12 @@ class Advisors(NamedTuple):
     cost_floor: PyTree
 
 
-def start_advisors(obs_dim: int, optimiser, key: Key[Array, ""], **sizes: int) -> Advisors:
-    """Fresh ones."""
+def start_advisors(
+    obs_dim: int, optimiser, key: Key[Array, ""], many: int = False, **sizes: int
+) -> Advisors:
+    """Fresh ones; G learns many expectiles at once, or one."""
     goal_key, floor_key = jax.random.split(key)
-    goal = EmbeddedMLP([obs_dim, 1, 1], 1, **sizes, key=goal_key)
+    goal = EmbeddedMLP([obs_dim, 1, 1] + [1] * many, 1, **sizes, key=goal_key)
     floor = EmbeddedMLP([obs_dim, 1], 1, **sizes, key=floor_key)
     return Advisors(start_training(goal, optimiser), start_training(floor, optimiser))
 
@@ -180,9 +210,12 @@ class Segments(NamedTuple):
 def train_advisors(
     advisors: Advisors, optimiser, seen: Segments, expectile: float
 ) -> tuple[Advisors, Metrics]:
-    """One step each."""
+    """One step each. Where G learns many expectiles, B is as low as the highest of them."""
     s, R, C, t, budget = seen
-    goal = descend(advisors.budget_goal, optimiser, budget_goal_loss, s, R, budget, t, expectile)
+    asked = expectile
+    if knows_many(advisors.budget_goal.net):
+        asked, expectile = jax.nn.sigmoid(jnp.linspace(*LEVELS, len(t))), 0.99
+    goal = descend(advisors.budget_goal, optimiser, budget_goal_loss, s, R, budget, t, asked)
     floor = descend(advisors.cost_floor, optimiser, cost_floor_loss, s, C, t, expectile)
     losses = {"loss/budget_goal": goal[1], "loss/cost_floor": floor[1]}
     return Advisors(goal[0], floor[0]), losses
@@ -195,7 +228,8 @@ def advise(
 
     def goal(C: Float[Array, " k"]) -> Float[Array, " k"]:
         at = jnp.repeat(s[None], len(C), 0)
-        return budget_goal(advisors.budget_goal, at, C, jnp.full_like(C, t))
+        now = jnp.full_like(C, t)
+        return budget_goal(advisors.budget_goal, at, C, now, cfg.budget_expectile)
 
     soon = jnp.maximum(t, 1.0 - SOON)[None]
     return ask(cfg, carry, goal, cost_floor(advisors.cost_floor, s[None], soon)[0])

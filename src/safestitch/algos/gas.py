@@ -16,13 +16,13 @@ Where the paper is silent or we add something; `docs/algorithms/gas.md` says why
     D2  D^q compares segments of like cost and like length; zero cost is a bin of its own.
     D3  Inputs: observations standardised, R and C divided by the data's largest returns, t' / T.
     D4  One AdamW and one gradient clip per network; actions through tanh.
-    D5  Acting: the paper picks target rewards by hand. We train a budget goal G(s, C^, t') and a
-        cost floor B(s, t') beside the paper's networks, and ask at every step for what the data
-        know to be had: the most that the budget buys, and no budget below the least possible.
+    D5  Acting: the paper picks target rewards by hand. A budget goal G(s, C^, t') and a cost floor
+        B(s, t') are trained beside its networks: they know what can be had, at every step.
     D6  `modes` > 1 (preset fast): π proposes several actions and takes one by chance (`modes.py`);
         the square of Eq. (13) is then a soft minimum over them.
-    D7  `leeway` < 1 (preset fast): budgets of Eq. (8) stay near the true cost, so that a request
-        says when to spend.
+    D7  `leeway` < 1 (preset fast): budgets of Eq. (8) stay near the cost, and say when to spend.
+    D8  `near` > 0 (preset steady): π sees exp(-C^ / near) too, to tell small budgets apart.
+    D9  `pace` (presets steady, patient): π sees R^ and C^ per step that is left, too.
 """
 
 import dataclasses
@@ -43,6 +43,9 @@ from safestitch.learn import clipped_adamw, descend, start_training
 from safestitch.nn import EmbeddedMLP
 from safestitch.records import Spec
 from safestitch.scaling import AnyArray, Scaling
+
+SHORTEST = 0.05
+"""Share of the horizon that a pace is taken over at least: at the very end it says little."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +94,14 @@ class Config:
     """Two actions nearer than this in each dimension, of [-1, 1], count as one (D6)."""
     rare: float = 0.03
     """Actions of less than this share of the likeliest one's weight are never taken (D6)."""
+    near: float = 0.0
+    """Budgets up to about this share of C^max are shown to π magnified (D8); 0: they are not."""
+    pace: bool = False
+    """Show π what is asked for per step that is left, too (D9)."""
     budget_expectile: float = 0.99
     """Expectile of the budget goal G (D5)."""
+    many: bool = False
+    """G learns many expectiles at once; `budget_expectile` may then be chosen when acting."""
     budget_batch: int = 256
     """Segments per step that train G."""
     target: asking.Rule = "frontier"
@@ -101,6 +110,8 @@ class Config:
     """Share of G that is given up where that spares a small budget; less of a larger one (D5)."""
     reserve: float = 0.02
     """Share of C^max that is kept back from the limit (D5)."""
+    haste: float = 1.0
+    """How far a request moves in one step, of the way to what the rule says (D5); 1: all."""
 
     def __post_init__(self):
         check_kinds(self)
@@ -108,13 +119,13 @@ class Config:
         check_range(self, ("layers",), 2, 64)
         check_range(self, ("modes", "policy_width"), 1, 64)
         check_range(self, ("learning_rate", "clip", "spread"), 1e-12, 1e3)
-        shares = ("epsilon", "whole", "thrift", "reserve")
-        check_range(self, ("weight_decay", "delta", *shares), 0, 1)
-        check_range(self, ("alpha", "q", "rare", "leeway", "budget_expectile"), 1e-6, 1)
+        shares = "delta", "epsilon", "whole", "thrift", "reserve", "near"
+        check_range(self, ("weight_decay", *shares), 0, 1)
+        check_range(self, ("alpha", "q", "rare", "leeway", "budget_expectile", "haste"), 1e-6, 1)
 
 
 class Batch(NamedTuple):
-    """Segments, in the paper's letters."""
+    """Segments, in the paper's letters; t is t' / T, `budget` what is shown to G."""
 
     s: Float[Array, "b o"]
     a: Float[Array, "b a"]
@@ -123,9 +134,7 @@ class Batch(NamedTuple):
     R_hat: Float[Array, " b"]
     C_hat: Float[Array, " b"]
     t: Float[Array, " b"]
-    """t' / T."""
     budget: Float[Array, " b"]
-    """The budget shown to G."""
 
 
 class Networks(NamedTuple):
@@ -153,23 +162,14 @@ def survey(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling):
         return None
     walk = (measure(block, spec, scaling) for block in episodes.blocks(2**18))
     share = reshaping.draws(episodes.steps, cfg.q) / episodes.steps
-    found = [draw_segments(cfg, data, round(share * len(data.last)) or 1) for data in walk]
+    found = [reshaping.draw(cfg.whole, data, round(share * len(data.last)) or 1) for data in walk]
     _, _, R, group = (np.concatenate(column) for column in zip(*found, strict=True))
     return reshaping.bars_of(R, group, cfg.q)
 
 
-def draw_segments(cfg: Config, data: Data, size: int):
-    """Segments as `sample` draws them: first rows, last rows, R, and number of the group (D2)."""
-    rng = np.random.default_rng(0)
-    row = rng.integers(0, len(data.rewards), size, dtype=np.int32)
-    end = draw_ends(cfg.whole, data, row, rng.random(size, dtype=np.float32))
-    R, C, _ = segments(data, row, end)
-    return row, end, R, reshaping.group_of(C, end - row, int(data.horizon))
-
-
 def top_segments(cfg: Config, data: Data, bars=None) -> dict[str, Int[np.ndarray, " m"]]:
     """D^q from sampled segments: the top q of R among those of like C and like length (D2)."""
-    row, end, R, group = draw_segments(cfg, data, reshaping.draws(len(data.rewards), cfg.q))
+    row, end, R, group = reshaping.draw(cfg.whole, data, reshaping.draws(len(data.rewards), cfg.q))
     share = (R, group, cfg.q)
     chosen = reshaping.top_share(*share) if bars is None else reshaping.above(*share, bars)
     return {"top_rows": row[chosen], "top_ends": end[chosen]}
@@ -206,9 +206,12 @@ def goal(net: EmbeddedMLP, s, R_hat, C_hat, t) -> Float[Array, " b"]:
     return net(s, *(x[:, None] for x in (R_hat, C_hat, t)))[:, 0]
 
 
-def act_as(net: EmbeddedMLP, s, R_hat, C_hat, v_r, v_c, t, *, count: int) -> modes.Proposals:
+def act_as(net: EmbeddedMLP, s, R_hat, C_hat, v_r, v_c, t, *, cfg: Config) -> modes.Proposals:
     """π at (s, R^, C^, V^R, V^C, t'), of so many modes."""
-    return modes.proposals(net(s, *(x[:, None] for x in (R_hat, C_hat, v_r, v_c, t))), count)
+    scalars = [R_hat, C_hat, v_r, v_c, t] + [jnp.exp(-C_hat / cfg.near)] * (cfg.near > 0)
+    left = jnp.maximum(1.0 - t, SHORTEST)
+    scalars += [R_hat / left, C_hat / left] * cfg.pace
+    return modes.proposals(net(s, *(x[:, None] for x in scalars)), cfg.modes)
 
 
 def within(v_c: Float[Array, " b"], C_hat: Float[Array, " b"]) -> Float[Array, " b"]:
@@ -242,7 +245,7 @@ def cost_goal_loss(net: EmbeddedMLP, A_r: Float[Array, " b"], batch: Batch, alph
 def policy_loss(net: EmbeddedMLP, v_r, v_c, batch: Batch, cfg: Config) -> Float[Array, ""]:
     """Eq. (13): E[ 1(V^C < C^) |α - 1(A^R < 0)| (π - a)^2 ]; trains π."""
     request = batch.R_hat, batch.C_hat, v_r, v_c, batch.t
-    proposed = act_as(net, batch.s, *request, count=cfg.modes)
+    proposed = act_as(net, batch.s, *request, cfg=cfg)
     weight = expectile_weight(cfg.alpha, reward_advantage(v_r, v_c, batch))
     square = modes.error(proposed, batch.a, cfg.spread)
     return jnp.mean(within(v_c, batch.C_hat) * weight * square)
@@ -280,21 +283,20 @@ def optimiser(cfg: Config) -> optax.GradientTransformation:
 
 def init(cfg: Config, spec: Spec, key: Key[Array, ""]) -> Networks:
     """Fresh networks; scalars R^, C^, t', V^R, V^C are inputs of size 1."""
-    widths = {"policy": cfg.policy_width * cfg.hidden}
     shapes = {  # scalars, outputs
         "reward_goal": (3, 1),
         "cost_goal": (3, 1),
-        "policy": (5, modes.outputs(cfg.modes, spec.act_dim)),
+        "policy": (5 + (cfg.near > 0) + 2 * cfg.pace, modes.outputs(cfg.modes, spec.act_dim)),
     }
     *keys, last = jax.random.split(key, 4)
     sizes = {"embedding": cfg.embedding, "hidden": cfg.hidden, "layers": cfg.layers}
     trained = {}
     for (name, (scalars, outputs)), k in zip(shapes.items(), keys, strict=True):
-        sizes["hidden"] = widths.get(name, cfg.hidden)
+        sizes["hidden"] = cfg.hidden * (cfg.policy_width if name == "policy" else 1)
         net = EmbeddedMLP([spec.obs_dim] + [1] * scalars, outputs, **sizes, key=k)
         trained[name] = start_training(net, optimiser(cfg))
     sizes |= {"hidden": cfg.hidden, "layers": min(cfg.layers, 4)}
-    advisors = asking.start_advisors(spec.obs_dim, optimiser(cfg), last, **sizes)
+    advisors = asking.start_advisors(spec.obs_dim, optimiser(cfg), last, cfg.many, **sizes)
     return Networks(**trained, **advisors._asdict())
 
 
@@ -314,6 +316,8 @@ class Carry(NamedTuple):
     """Steps taken / T."""
     fixed: Bool[Array, ""]
     """Whether the user chose the target reward."""
+    C_asked: Float[AnyArray, ""] = np.float32(0)
+    """The budget asked for last, minus the cost since."""
     luck: UInt[AnyArray, ""] = np.uint32(0)
     """From the episode's first observation: how chance falls (D6)."""
 
@@ -323,7 +327,7 @@ def start(cfg: Config, policy: Networks, scaling: Scaling, request: Request) -> 
     R_hat = request.target_reward / scaling.reward_unit
     C_hat = asking.budget_of(cfg, scaling, request.cost_limit)
     t, luck = jnp.zeros_like(C_hat), jnp.zeros_like(C_hat, jnp.uint32)
-    return Carry(R_hat, C_hat, t, ~jnp.isnan(R_hat), luck)
+    return Carry(R_hat, C_hat, t, ~jnp.isnan(R_hat), jnp.zeros_like(C_hat), luck)
 
 
 def act(
@@ -332,20 +336,27 @@ def act(
     """The action of π(s, R^, C^, V^R, V^C, t') for the request of this step (D5)."""
     s = scaling.observation(obs)
     advisors = asking.Advisors(policy.budget_goal, policy.cost_floor)
-    carry, budget = asking.advise(cfg, advisors, carry, s, carry.t)
-    request = carry.R_hat, budget, carry.t
+    asked, budget = asking.advise(cfg, advisors, carry, s, carry.t)
+    carry = asking.ease(cfg.haste, carry, asked._replace(C_asked=budget))
+    request = carry.R_hat, carry.C_asked, carry.t
     luck = jnp.where(carry.t == 0, modes.luck(obs), carry.luck)
     chance = modes.dice(luck, jnp.round(carry.t * scaling.horizon))
-    action = modes.choose(follow(policy, cfg.modes, s[None], *request), cfg.rare, chance)
+    action = modes.choose(follow(cfg, policy, s[None], *request), cfg.rare, chance)
     return scaling.action(action), carry._replace(t=carry.t + 1 / scaling.horizon, luck=luck)
 
 
-def follow(policy: Networks, count: int, s: Float[Array, "1 o"], *request: Float[Array, ""]):
+def follow(cfg: Config, policy: Networks, s: Float[Array, "1 o"], *request: Float[Array, ""]):
     """What π proposes for the request R^, C^ at t'."""
     R_hat, C_hat, t = (x[None] for x in request)
     v_r = goal(policy.reward_goal, s, R_hat, C_hat, t)
     v_c = goal(policy.cost_goal, s, R_hat, C_hat, t)
-    return act_as(policy.policy, s, R_hat, C_hat, v_r, v_c, t, count=count)
+    return act_as(policy.policy, s, R_hat, C_hat, v_r, v_c, t, cfg=cfg)
+
+
+def observe(cfg: Config, scaling: Scaling, carry: Carry, reward, cost) -> Carry:
+    """R^, C^ and the budget asked for lose what the step brought."""
+    carry = asking.observe(cfg, scaling, carry, reward, cost)
+    return carry._replace(C_asked=carry.C_asked - cost / scaling.cost_unit)
 
 
 def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
@@ -354,25 +365,24 @@ def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
     return asking.moved(carry, budget)
 
 
+SMALL = Config(15_000, batch=256, learning_rate=1e-3, schedule="cosine", layers=4, policy_width=2)
+FAST = dataclasses.replace(SMALL, delta=0.03, leeway=0.1, whole=0.5, q=0.03, epsilon=0.8, modes=4)
+CAREFUL = dataclasses.replace(FAST, iterations=30_000, budget_expectile=0.95, reserve=0.05)
+# Where a slip is not mended: requests that say more and do not swing.
+STEADY = dataclasses.replace(FAST, many=True, near=0.05, delta=0.01, leeway=0.03)
+STEADY = dataclasses.replace(STEADY, budget_expectile=0.9, reserve=0.05, haste=0.03, pace=True)
+# Long episodes that end otherwise than they begin: a wide policy that is told what pace is asked.
+PATIENT = dataclasses.replace(FAST, iterations=30_000, batch=512, policy_width=4, pace=True)
+
 ALGORITHM = Algorithm(
     name="gas",
     Config=Config,
     presets={
         "paper": Config(),
-        "fast": Config(
-            iterations=15_000,
-            batch=256,
-            learning_rate=1e-3,
-            schedule="cosine",
-            layers=4,
-            policy_width=2,
-            delta=0.03,
-            leeway=0.1,
-            whole=0.5,
-            q=0.03,
-            epsilon=0.8,
-            modes=4,
-        ),
+        "fast": FAST,
+        "careful": CAREFUL,
+        "steady": STEADY,
+        "patient": PATIENT,
     },
     prepare=prepare,
     init=init,
@@ -381,7 +391,7 @@ ALGORITHM = Algorithm(
     policy=policy_of,
     start=start,
     act=act,
-    observe=asking.observe,
+    observe=observe,
     redial=redial,
     threshold="test",
     survey=survey,

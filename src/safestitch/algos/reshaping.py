@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float, Int
 
+from safestitch.algos.segments import Data, draw_ends, segments
 from safestitch.scaling import AnyArray
 
 BINS = 20
@@ -15,6 +16,15 @@ def draws(n: int, q: float) -> int:
     A policy that sees the same few segments again and again learns them by heart.
     """
     return min(max(200_000, round(0.95 * n / q)), 4_000_000)
+
+
+def draw(whole: float, data: Data, size: int):
+    """Segments as training draws them: first rows, last rows, R, and number of the group (D2)."""
+    rng = np.random.default_rng(0)
+    row = rng.integers(0, len(data.rewards), size, dtype=np.int32)
+    end = draw_ends(whole, data, row, rng.random(size, dtype=np.float32))
+    R, C, _ = segments(data, row, end)
+    return row, end, R, group_of(C, end - row, int(data.horizon))
 
 
 def group_of(
