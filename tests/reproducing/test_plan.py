@@ -1,12 +1,14 @@
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from safestitch import runs
+from safestitch.algos.gas import ALGORITHM
 from safestitch.cli import _run
 from safestitch.records import SafestitchError
-from safestitch.reproducing.jobs import evaluated, jobs_of
+from safestitch.reproducing.jobs import _while_needed, evaluated, jobs_of
 from safestitch.reproducing.plan import Plan, check_names, read_plan
 
 FILES = sorted((Path(__file__).parents[2] / "reproductions").glob("*.toml"))
@@ -22,6 +24,7 @@ command = ["data", "make", "{task}"]
 more = { BallRun = ["--episodes", "50"] }
 seed = 7
 [methods.gas]
+presets = { BallRun = "careful" }
 [methods.other]
 algorithm = "gas"
 preset = "paper"
@@ -49,6 +52,8 @@ def test_a_plan(tmp_path):
     )
     assert plan.limits == ("10%", "20%", "30%", "70%", "80%", "90%")
     check_names(plan)
+    careful, fast = (ALGORITHM.presets[name] for name in ("careful", "fast"))
+    assert (gas.config("BallRun"), gas.config("StitchChain")) == (careful, fast)
 
 
 def test_jobs(tmp_path):
@@ -71,6 +76,8 @@ def test_jobs(tmp_path):
         "eval out/StitchChain/gas --limits 10% 20% 30% 70% 80% 90% --episodes 10 "
         "--episode-seed 4 --workers 2"
     )
+    assert "--preset careful" in " ".join(jobs["BallRun.gas.train"].words)
+    assert "--preset fast" in " ".join(jobs["StitchChain.gas.train"].words)
     assert jobs["BallRun.other.train"].after == ("BallRun.data",)
     assert jobs["BallRun.other.eval"].after == ("BallRun.other.train",)
     assert jobs["StitchChain.gas.train"].after == ()
@@ -81,6 +88,9 @@ def test_data_are_made_only_where_there_are_none(tmp_path, monkeypatch):
     monkeypatch.setenv("DSRL_DATASET_DIR", str(tmp_path))
     (job,) = [j for j in jobs_of(plan_of(tmp_path, SMALL), tmp_path) if j.kind == "data"]
     assert not job.is_finished()
+    finished = dataclasses.replace(job, is_finished=lambda: True)
+    assert _while_needed(job, [finished]).is_finished()
+    assert not _while_needed(job, [finished, job]).is_finished()
     own = (
         'tasks = ["BallRun"]\n[data]\ncommand = ["x"]\nfiles = { BallRun = "b.h5" }\n[methods.gas]'
     )
@@ -130,6 +140,8 @@ def test_nothing_is_finished_at_first(tmp_path):
         ('tasks = ["BallRun"]', 'tasks = ["CarRun"]', "unknown task of the file 'CarRun'"),
         ("[methods.other]", '[methods."a b"]', "a method is called by letters"),
         ("[methods.gas]", "[methods.gas]\nsteps = 3", "methods.gas.steps: unknown key 'steps'"),
+        ("presets = { BallRun", "presets = { CarRun", "presets.CarRun: unknown key 'CarRun'"),
+        ("presets = { BallRun =", "presets = { BallRun = 3 } #", "BallRun is 3: expected text"),
         ("seed = 7", "seed = -7", "data.seed is -7"),
         ("episode_seed = 4", "episode_seed = -4", "episode_seed is -4: expected a whole number"),
         ("more = { BallRun", "more = { CarRun", "data.more.CarRun: unknown key 'CarRun'"),
@@ -161,6 +173,7 @@ def test_no_methods(tmp_path):
         ('"StitchChain", ', '"StitchChian", ', "unknown task 'StitchChian': did you mean Stitch"),
         ('algorithm = "gas"', 'algorithm = "gsa"', "unknown algorithm 'gsa': did you mean gas"),
         ('preset = "paper"', 'preset = "papr"', "unknown preset 'papr': did you mean paper"),
+        ('"careful"', '"carefree"', "unknown preset 'carefree': did you mean careful"),
         ("alpha = 0.9", "alfa = 0.9", "other: unknown setting 'alfa': did you mean alpha"),
         ("alpha = 0.9", "alpha = 7.0", "alpha is 7.0: expected"),
     ],

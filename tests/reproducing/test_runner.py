@@ -21,7 +21,9 @@ PROGRAM = """
 import sys, time, pathlib
 kind, path = sys.argv[1:3]
 print("doing", kind, path)
-if kind == "make":
+if kind == "slow":
+    time.sleep(1.5)
+if kind in ("make", "slow"):
     with open(path, "a") as file: file.write("made ")
 elif kind == "fail":
     sys.exit("this went wrong")
@@ -107,6 +109,14 @@ def test_no_more_at_once_than_asked(tmp_path):
     assert said.states[-1].finished == 5
     assert said.states[0].left is None  # nothing is known yet
     assert said.states[-1].left == 0.0
+
+
+def test_a_job_that_takes_longer_than_its_like_has_no_time_left_to_tell(tmp_path):
+    jobs = [job("a.eval", "make", tmp_path), job("b.eval", "slow", tmp_path)]
+    _, said = run(jobs, tmp_path / "out")
+    left = [state.left for state in said.states if state.running == ("b.eval",)]
+    assert left[0] and left[0] > 0.0
+    assert left[-1] is None
 
 
 def test_ctrl_c_lets_jobs_save(tmp_path):

@@ -74,6 +74,12 @@ def test_killed_and_gone_on_with(tmp_path, capsys):
     table = (out / "comparison" / "comparison.csv").read_text()
     assert (elsewhere / "comparison" / "comparison.csv").read_text() == table
 
+    # A record of a version that knew fewer settings: what it does not name is at its default.
+    older = records / "StitchChain" / "gas" / runs.RUN
+    facts = json.loads(older.read_text())
+    del facts["config"]["haste"]
+    older.write_text(json.dumps(facts))
+
     changed = tmp_path / "changed.toml"
     changed.write_text(SMOKE.read_text().replace("relabel = false", "relabel = false, alpha = 0.6"))
     words = ["reproduce", str(changed), "--out", str(tmp_path / "other"), "--known", str(records)]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from safestitch import runs
-from safestitch.algos import get_algorithm
 from safestitch.comparing import ask, kept
 from safestitch.comparing.entries import Entry
 from safestitch.data import places
@@ -60,11 +59,18 @@ def jobs_of(
     for task in tasks:
         here = [method for method in chosen if task in method.tasks]
         data = _data_job(plan, task) if here else None
-        found += [data] if data else []
-        for method in here:
-            after = (data.name,) if data else ()
-            found += _method_jobs(plan, task, method, out, after, workers)
+        after = (data.name,) if data else ()
+        rest = [j for m in here for j in _method_jobs(plan, task, m, out, after, workers)]
+        found += ([_while_needed(data, rest)] if data else []) + rest
     return found
+
+
+def _while_needed(data: Job, by: Sequence[Job]) -> Job:
+    """Data are not made for jobs that are all finished, as those of a record are."""
+    is_there = data.is_finished
+    return dataclasses.replace(
+        data, is_finished=lambda: is_there() or all(job.is_finished() for job in by)
+    )
 
 
 def run_directory(out: Path, task: str, method: Method) -> Path:
@@ -77,7 +83,7 @@ def recall(plan: Plan, known: Path, out: Path) -> list[str]:
     found = []
     for task, method in ((t, m) for t in plan.tasks for m in plan.methods if t in m.tasks):
         record, directory = (run_directory(place, task, method) for place in (known, out))
-        if (directory / runs.RUN).exists() or not _is_evaluated(plan, method, record):
+        if (directory / runs.RUN).exists() or not _is_evaluated(plan, task, method, record):
             continue
         directory.mkdir(parents=True, exist_ok=True)
         kept.copy(record, directory)
@@ -91,7 +97,8 @@ def evaluated(plan: Plan, out: Path) -> list[str]:
         f"{method.name}={run_directory(out, task, method)}"
         for task in plan.tasks
         for method in plan.methods
-        if task in method.tasks and _is_evaluated(plan, method, run_directory(out, task, method))
+        if task in method.tasks
+        and _is_evaluated(plan, task, method, run_directory(out, task, method))
     ]
 
 
@@ -123,7 +130,7 @@ def _method_jobs(
         f"{name}.train",
         "train",
         train_words(plan, task, method, directory),
-        lambda: runs.is_trained(directory) or _is_evaluated(plan, method, directory),
+        lambda: runs.is_trained(directory) or _is_evaluated(plan, task, method, directory),
         resume,
         after,
         None if method.minutes is None else 60 * method.minutes,
@@ -136,7 +143,7 @@ def _method_jobs(
         f"{name}.eval",
         "eval",
         tuple(words),
-        lambda: _is_evaluated(plan, method, directory),
+        lambda: _is_evaluated(plan, task, method, directory),
         after=(train.name,),
     )
     return [train, evaluation]
@@ -145,7 +152,7 @@ def _method_jobs(
 def train_words(plan: Plan, task: str, method: Method, directory: Path) -> tuple[str, ...]:
     """The command that trains a method on a task, after `safestitch`."""
     words = ["train", method.algorithm, task, "--seeds", str(method.seeds)]
-    words += ["--preset", method.preset, *_flags(method.settings)]
+    words += ["--preset", method.presets.get(task, method.preset), *_flags(method.settings)]
     if method.minutes is not None:
         words += ["--minutes", f"{method.minutes:g}"]
     if task in plan.data_files:
@@ -172,22 +179,26 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _is_evaluated(plan: Plan, method: Method, directory: Path) -> bool:
+def _is_evaluated(plan: Plan, task: str, method: Method, directory: Path) -> bool:
     if not runs.is_evaluated(directory):
         return False
     try:
         entry = Entry("", directory, runs.read(directory))
         asked = ask(entry, plan.limits, plan.episodes, plan.episode_seed, None)
-        return _is_as_asked(method, entry.run) and answer(directory, asked) is not None
+        return _is_as_asked(task, method, entry.run) and answer(directory, asked) is not None
     except RunError:
         return False
 
 
-def _is_as_asked(method: Method, run: runs.Run) -> bool:
-    """Whether a run has a method's settings; minutes decide the iterations, if they are given."""
-    preset = get_algorithm(method.algorithm).presets[method.preset]
-    wanted = dataclasses.asdict(dataclasses.replace(preset, **method.settings))
+def _is_as_asked(task: str, method: Method, run: runs.Run) -> bool:
+    """Whether a run has a method's settings; minutes decide the iterations, if they are given.
+
+    What a record of an earlier version does not name is as that version did it: at its default.
+    """
+    wanted = method.config(task)
+    if run.algorithm != method.algorithm or not set(run.config) <= set(vars(wanted)):
+        return False
+    found = type(wanted)(**run.config)
     free = {"iterations"} if method.minutes is not None else set()
-    settings = [{k: v for k, v in c.items() if k not in free} for c in (wanted, run.config)]
-    same = run.algorithm == method.algorithm and run.seeds == list(range(method.seeds))
-    return same and settings[0] == settings[1]
+    same = all(getattr(found, k) == v for k, v in vars(wanted).items() if k not in free)
+    return same and run.seeds == list(range(method.seeds))

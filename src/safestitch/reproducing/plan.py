@@ -13,6 +13,7 @@ more = { BallRun = ["--seed", "1"] }  # and further words for some tasks
 files = { CarRun = "logs/car.h5" }    # or files of one's own
 
 [methods.gas]
+presets = { CarRun = "careful" }   # for some tasks
 [methods.patient-gas]
 algorithm = "gas"                  # the name of the method unless given
 preset = "paper"
@@ -53,6 +54,18 @@ class Method:
     minutes: float | None
     """Of training; the iterations that fit are measured. None: as the settings say."""
     tasks: tuple[str, ...]
+    presets: Mapping[str, str]
+    """Task -> preset, where it is another one."""
+
+    def config(self, task: str) -> Any:
+        """The algorithm's config on a task."""
+        algorithm = get_algorithm(self.algorithm)
+        preset = lookup("preset", self.presets.get(task, self.preset), algorithm.presets)
+        known = [field.name for field in dataclasses.fields(preset)]
+        for name in self.settings:
+            if name not in known:
+                raise SafestitchError(f"{self.name}: {unknown('setting', name, known)}")
+        return dataclasses.replace(preset, **self.settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,13 +109,8 @@ def check_names(plan: Plan) -> None:
     for task in plan.tasks:
         lookup("task", task, TASKS | catalog())
     for method in plan.methods:
-        algorithm = get_algorithm(method.algorithm)
-        config = lookup("preset", method.preset, algorithm.presets)
-        known = [field.name for field in dataclasses.fields(config)]
-        for name in method.settings:
-            if name not in known:
-                raise SafestitchError(f"{method.name}: {unknown('setting', name, known)}")
-        dataclasses.replace(config, **method.settings)
+        for task in method.tasks:
+            method.config(task)
 
 
 def _plan(top: "_Table", path: Path) -> Plan:
@@ -141,12 +149,14 @@ def _plan(top: "_Table", path: Path) -> Plan:
 
 
 def _method(table: "_Table", name: str, top: "_Table", tasks: tuple[str, ...]) -> Method:
-    table.only("algorithm", "preset", "settings", "seeds", "minutes", "tasks")
+    table.only("algorithm", "preset", "presets", "settings", "seeds", "minutes", "tasks")
     if not NAME.fullmatch(name):
         raise SafestitchError(f"{table}: a method is called by letters, digits and - + . _")
     own = _names(table, "tasks") if "tasks" in table.found else tasks
     for task in own:
         lookup("task of the file", task, dict.fromkeys(tasks))
+    presets = table.table("presets")
+    presets.only(*own)
     return Method(
         name=name,
         algorithm=table.get("algorithm", str, name),
@@ -155,6 +165,7 @@ def _method(table: "_Table", name: str, top: "_Table", tasks: tuple[str, ...]) -
         seeds=table.number("seeds", top.number("seeds", 1, *SEEDS), *SEEDS),
         minutes=table.number("minutes", top.number("minutes", None, *TIMES), *TIMES),
         tasks=own,
+        presets={task: presets.get(task, str, "") for task in presets.found},
     )
 
 

@@ -184,9 +184,9 @@ class _Crew:
             *((each.job, now - each.since) for each in self.running),
         ]:
             expected = self.ledger.expected(job, finished)
-            if expected is None:
+            if expected is None or spent > expected:  # longer than its like: nobody knows
                 return None
-            total += max(0.0, expected - spent)
+            total += expected - spent
         return total / at_once
 
     def __exit__(self, kind, *_) -> None:
