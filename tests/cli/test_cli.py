@@ -453,3 +453,14 @@ def test_the_real_command(trained, tmp_path):
     assert good.returncode == 2
     assert good.stdout == ""
     assert good.stderr == "error: the limit '-1' is below 0: costs are never negative\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "gas", "--help"]])
+def test_nobody_reads(words):
+    """As in `safestitch ... | head`: no traceback."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "safestitch", *words]
+    with open(writer, "wb") as pipe:
+        result = subprocess.run(words, stdout=pipe, stderr=subprocess.PIPE, check=False)
+    assert (result.returncode, result.stderr) == (1, b"")

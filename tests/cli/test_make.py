@@ -15,6 +15,7 @@ from safestitch.cli.train import material
 from safestitch.data import dsrl
 from safestitch.data.places import find, held, made_path
 from safestitch.records import Spec
+from safestitch.sims import suites
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 ENV = "own_environments:corridor"
@@ -110,3 +111,11 @@ def test_the_horizon_of_ones_own_environment(capsys):
     assert _run([*command, "--episodes", "20"]) == 2
     assert "goes on after 9 steps" in capsys.readouterr().err
     assert _run([*command, "--episodes", "20", "--horizon", "12"]) == 0
+
+
+def test_without_the_simulator(monkeypatch, capsys):
+    monkeypatch.setattr(suites, "_installed", lambda name: name not in ("pybullet",))
+    assert _run(["data", "make", "BallRun"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: BallRun cannot run here: ")
+    assert "pybullet" in said

@@ -23,7 +23,7 @@ from safestitch.data import dsrl
 from safestitch.data.coverage import REWARD_MARGIN, TENTHS, Coverage, compare, cover, tenth
 from safestitch.records import SafestitchError
 from safestitch.sims.pool import Pool, Source
-from safestitch.sims.suites import SUITES
+from safestitch.sims.suites import SUITES, require
 
 FORMAT = 1
 """Changes when equal orders no longer give equal files."""
@@ -250,7 +250,9 @@ def _facts(behaviours: Behaviours, order: Order) -> dict[str, Any]:
     spec = behaviours.spec
     names = ["safestitch", "numpy", "jax", "jaxlib"]
     if order.env is None and spec.task in catalog():
-        suite = SUITES[catalog()[spec.task].suite]
+        extra = catalog()[spec.task].suite
+        require(extra, spec.task)
+        suite = SUITES[extra]
         names += [suite.suite.split("==")[0], suite.engine]
     return {
         "made_by": dsrl.OURS,

@@ -2,6 +2,7 @@
 
 import importlib
 import keyword
+import os
 import sys
 
 from rich.console import Console
@@ -34,13 +35,18 @@ def _run(arguments: list[str]) -> int:
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     about = "Offline safe RL with a cost limit chosen later."
     try:
-        return dispatch("safestitch", about, VERBS, arguments)
+        code = dispatch("safestitch", about, VERBS, arguments)
+        sys.stdout.flush()
+        return code
     except SafestitchError as error:
         errors.print(f"error: {error}", markup=False)
         return 2
     except KeyboardInterrupt:
         errors.print("stopped", markup=False)
         return 130
+    except BrokenPipeError:  # whoever read it has seen enough, as in `safestitch ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1  # as rich does
 
 
 def dispatch(command: str, about: str, verbs: dict[str, str], arguments: list[str]) -> int:

@@ -1,9 +1,8 @@
 """The field's simulators, and environments of the user's own, behind one protocol."""
 
 from safestitch.catalog import get_entry
-from safestitch.records import SafestitchError
 from safestitch.sims.base import Simulator, Step
-from safestitch.sims.suites import obstacle
+from safestitch.sims.suites import require
 
 __all__ = ["Simulator", "Step", "make_own", "make_simulator"]
 
@@ -15,9 +14,7 @@ def make_simulator(task: str) -> Simulator:
         SafestitchError: if the task is unknown, or its simulator does not run here.
     """
     entry = get_entry(task)
-    reason = obstacle(entry.suite)
-    if reason:
-        raise SafestitchError(f"{task} cannot run here: {reason}")
+    require(entry.suite, task)
     if entry.suite == "bullet":
         from safestitch.sims.bullet import Bullet
 

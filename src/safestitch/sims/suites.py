@@ -4,6 +4,8 @@ import dataclasses
 import importlib.metadata
 import sys
 
+from safestitch.records import SafestitchError
+
 PYTHON = (3, 11)
 """The newest Python for which both physics engines have wheels."""
 
@@ -77,6 +79,12 @@ def obstacle(extra: str) -> str:
     return wrong_platform(extra) or (
         f"{SUITES[extra].title} is not installed (missing {', '.join(absent)}): {fix(extra)}"
     )
+
+
+def require(extra: str, task: str) -> None:
+    """Raise unless a task of the suite runs here, and say what to do about it."""
+    if reason := obstacle(extra):
+        raise SafestitchError(f"{task} cannot run here: {reason}")
 
 
 def _installed(name: str) -> bool:

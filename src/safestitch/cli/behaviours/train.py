@@ -129,12 +129,11 @@ def _teacher(options: Options, spec: Spec, learner: str) -> str | None:
 def _spec(options: Options) -> Spec:
     from safestitch.catalog import get_entry
     from safestitch.sims import make_own
-    from safestitch.sims.suites import obstacle
+    from safestitch.sims.suites import require
 
     if options.env is None:
         entry = get_entry(options.task)
-        if reason := obstacle(entry.suite):
-            raise SafestitchError(f"{options.task} cannot run here: {reason}")
+        require(entry.suite, options.task)
         return entry.spec
     environment = make_own(options.env, options.horizon)
     environment.close()
