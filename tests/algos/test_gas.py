@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.compiling import quick_jit
 
-from safestitch.algos import asking, gas
+from safestitch.algos import asking, gas, reshaping
 from safestitch.algos.base import Request
 from safestitch.algos.gas import ALGORITHM, Batch, Carry, Config, Data, Networks
 from safestitch.episodes import Episodes
@@ -236,12 +236,16 @@ def test_fast_preset_is_smaller_and_annealed():
 def test_presets_for_robots_that_slip():
     fast, careful, steady = (ALGORITHM.presets[name] for name in ("fast", "careful", "steady"))
     for preset in (careful, steady):
-        assert preset.budget_expectile < fast.budget_expectile  # does not count on luck
-        assert preset.reserve > fast.reserve
+        assert preset.haste < fast.haste == 1.0  # requests do not swing
     assert careful.iterations > fast.iterations == steady.iterations == 15_000
-    assert steady.haste < careful.haste == fast.haste == 1.0
+    assert careful.q > fast.q  # more hands
+    assert 0.0 == fast.par < careful.par  # each at its best from where it was
+    assert careful.aftermath and not fast.aftermath
+    assert careful.thrift > fast.thrift
     assert steady.near > careful.near == fast.near == 0.0
     assert steady.many and not careful.many
+    assert steady.budget_expectile < fast.budget_expectile  # does not count on luck
+    assert steady.reserve > fast.reserve
     assert steady.delta < careful.delta == fast.delta
     assert steady.pace and not careful.pace and not fast.pace
 
@@ -250,7 +254,8 @@ def test_the_preset_for_long_episodes():
     fast, patient = ALGORITHM.presets["fast"], ALGORITHM.presets["patient"]
     assert patient.pace and patient.policy_width > fast.policy_width
     assert patient.iterations * patient.batch == 4 * fast.iterations * fast.batch
-    acting = "thrift", "reserve", "haste", "budget_expectile", "target"
+    assert patient.haste < fast.haste
+    acting = "thrift", "reserve", "budget_expectile", "target"
     assert all(getattr(patient, name) == getattr(fast, name) for name in acting)
 
 
@@ -321,6 +326,57 @@ def test_time_of_a_segment_by_hand():
     close(gas.segments(data, first, end)[2], [0.4, 0.9, 0.7, 0.9, 0.0])
 
 
+def fallen(lengths: list[int], falls: list[bool]) -> Episodes:
+    """Episodes that earn 1, 2, 4, .. and cost 1 a step; some of them end by a fall."""
+    n = sum(lengths)
+    ends = np.zeros(n, bool)
+    ends[np.cumsum(lengths) - 1] = True
+    fell = ends & np.repeat(falls, lengths)
+    rewards = np.concatenate([2.0 ** np.arange(length) for length in lengths])
+    rows = np.arange(float(n))[:, None]
+    return Episodes.of(rows, np.zeros((n, 1)), rewards, np.ones(n), fell, ends & ~fell)
+
+
+def test_a_fall_lasts_until_the_horizon():
+    # Horizon 6. The first falls after 3 steps (1, 2, 4), the second is cut there by the clock, the
+    # third falls at the very horizon. A piece of the first may end at row 2 or beyond, up to 5.
+    episodes = fallen([3, 3, 6], [True, False, True])
+    spec = spec_of(episodes, 6)
+    scaling = plain_scaling(horizon=jnp.float32(6))
+    data = gas.prepare(Config(reshape=False, aftermath=True), episodes, spec, scaling)
+    assert data.final.tolist() == [5, 5, 5, 5, 5, 5] + [11] * 6
+    assert gas.draw_ends(1.0, data, jnp.array([1, 4, 7]), jnp.zeros(3)).tolist() == [5, 5, 11]
+    R, C, t = gas.segments(data, jnp.array([0, 1, 1, 1, 3]), jnp.array([5, 1, 2, 4, 5]))
+    close(R, [7.0, 2.0, 6.0, 6.0, 7.0])
+    close(C, [3.0, 1.0, 2.0, 2.0, 3.0])
+    close(6 * t, [0.0, 5.0, 4.0, 2.0, 3.0])  # six, one, two, four, three steps remained
+
+
+def test_without_its_aftermath_a_fall_looks_like_any_other_end():
+    episodes = fallen([3, 3, 6], [True, False, True])
+    data = gas.prepare(Config(reshape=False), episodes, spec_of(episodes, 6), plain_scaling())
+    assert data.final.tolist() == data.last.tolist() == [2] * 3 + [5] * 3 + [11] * 6
+
+
+def test_what_falls_is_left_out_of_the_top():
+    # Two sprint at 1 a step for 10 steps and fall, two walk at 0.6 for all 20. Where a fall is an
+    # end like any other, the best pieces of up to 10 steps are theirs; over what is left, none is.
+    rewards = np.repeat([1.0, 0.6], [20, 40])
+    ends = np.isin(np.arange(60), [9, 19, 39, 59])
+    fell = ends & (np.arange(60) < 20)
+    episodes = Episodes.of(
+        np.arange(60.0)[:, None], np.zeros((60, 1)), rewards, np.zeros(60), fell, ends & ~fell
+    )
+    spec, scaling = spec_of(episodes, 20), plain_scaling()
+    rows = {}
+    for aftermath in (False, True):
+        cfg = Config(whole=1.0, q=0.4, aftermath=aftermath)
+        data = gas.prepare(cfg, episodes, spec, scaling)
+        rows[aftermath] = np.asarray(data.top_rows) < 20
+    assert rows[False].mean() > 0.5
+    assert rows[True].sum() == 0
+
+
 def test_prepare_scales_observations_and_actions():
     episodes = episodes_of([2, 2], np.ones(4), np.ones(4), actions=[[0.0], [1.0], [2.0], [4.0]])
     spec = dataclasses.replace(spec_of(episodes, 2), action_low=0.0, action_high=4.0)
@@ -353,7 +409,7 @@ def test_memory_is_linear_in_the_steps():
     spec = spec_of(episodes, length)
     data = gas.prepare(Config(), episodes, spec, fit_scaling(episodes, spec))
     assert max(leaf.size for leaf in jax.tree.leaves(data)) <= n  # one dimension each
-    assert sum(leaf.nbytes for leaf in jax.tree.leaves(data)) <= 10 * 4 * n
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(data)) <= 11 * 4 * n
     assert 0 < len(data.top_rows) == len(data.top_ends)
 
 
@@ -371,6 +427,7 @@ def hand_data(n: int = 5, /, **changes: Any) -> Data:
         "reward_before": jnp.asarray(np.cumsum(rewards) - rewards, jnp.float32),
         "cost_before": jnp.asarray(np.cumsum(costs) - costs, jnp.float32),
         "last": jnp.full(n, n - 1, jnp.int32),
+        "final": jnp.full(n, n - 1, jnp.int32),
         "top_rows": jnp.zeros(0, jnp.int32),
         "top_ends": jnp.zeros(0, jnp.int32),
         "horizon": jnp.float32(n),
@@ -394,13 +451,13 @@ def test_ends_at_the_ends_of_the_unit_interval():
 
 
 def test_ends_stay_in_their_own_episode():
-    data = hand_data(last=jnp.array([1, 1, 4, 4, 4], jnp.int32))
+    data = hand_data(final=jnp.array([1, 1, 4, 4, 4], jnp.int32))
     rows = jnp.array([0, 1, 2, 3, 4], jnp.int32)
     assert gas.draw_ends(0.0, data, rows, jnp.full(5, 0.999)).tolist() == [1, 1, 4, 4, 4]
 
 
 def test_without_tsra_segments_end_with_their_episode():
-    data = hand_data(last=jnp.array([1, 1, 4, 4, 4], jnp.int32))
+    data = hand_data(final=jnp.array([1, 1, 4, 4, 4], jnp.int32))
     rows = jnp.array([0, 1, 2, 3, 4], jnp.int32)
     assert gas.draw_ends(1.0, data, rows, jnp.zeros(5)).tolist() == [1, 1, 4, 4, 4]
 
@@ -465,6 +522,7 @@ def test_top_segments_compare_zero_cost_with_zero_cost():
         reward_before=jnp.zeros(4),
         cost_before=jnp.zeros(4),
         last=jnp.arange(4, dtype=jnp.int32),
+        final=jnp.arange(4, dtype=jnp.int32),
         horizon=jnp.float32(1),
     )
     kept = gas.top_segments(dataclasses.replace(TINY, q=0.2), data)
@@ -484,6 +542,65 @@ def test_top_segments_compare_like_lengths():
     kept = gas.top_segments(TINY, data)
     lengths = np.asarray(kept["top_ends"] - kept["top_rows"]) + 1
     assert set(lengths.tolist()) == set(range(1, 20))
+
+
+# --- par ---------------------------------------------------------------------------------------
+
+
+def pieces(n: int, seed: int = 0):
+    """s in one dimension, C and t' of n segments of any length."""
+    rng = np.random.default_rng(seed)
+    s = rng.normal(size=(n, 1)).astype(np.float32)
+    return s, *rng.uniform(size=(2, n)).astype(np.float32)
+
+
+def test_par_is_an_expectile_of_what_like_segments_earn():
+    # R is 0 or 1, times the length: its 0.9-expectile is 0.9, as 0.1 x 0.9 = 0.9 x (1 - 0.9).
+    s, C, t = pieces(20_000)
+    length = 1.0 - t
+    R = length * (np.random.default_rng(1).uniform(size=len(t)) < 0.5)
+    par = reshaping.fit_par(0.9, s, R.astype(np.float32), C, t)
+    fresh = pieces(2_000, seed=2)
+    per_length = par(*fresh) / (1.0 - fresh[2])
+    assert abs(per_length.mean() - 0.9) < 0.02
+    assert np.mean(abs(per_length - 0.9) < 0.1) > 0.9
+    close(par(fresh[0], fresh[1], np.ones(2_000, np.float32)), 0.0)  # nothing in no time
+
+
+def test_par_follows_the_state():
+    s, C, t = pieces(20_000)
+    length = 1.0 - t
+    R = (length * np.where(s[:, 0] > 0, 2.0, 0.5)).astype(np.float32)
+    par = reshaping.fit_par(0.9, s, R, C, t)
+    half = np.full(2, 0.5, np.float32)
+    close(par(np.array([[1.5], [-1.5]], np.float32), half, half), [1.0, 0.25], rtol=0, atol=0.1)
+
+
+def troubled() -> Episodes:
+    """Half of the episodes begin well (observed as 1) and half badly (-1), of two hands each.
+
+    Of those that begin well one hand earns 1.0 a step and one 0.9, of the others 0.5 and 0.3.
+    """
+    per_step = np.array([1.0, 0.9, 0.5, 0.3])
+    rewards, state = np.repeat(per_step, 20), np.repeat([1.0, 1.0, -1.0, -1.0], 20)
+    return episodes_of([20] * 4, rewards, np.zeros(80), observations=state[:, None])
+
+
+@pytest.mark.parametrize("by_facts", [False, True])
+def test_above_par_the_best_from_every_state_stand_out(by_facts):
+    episodes = troubled()
+    spec = spec_of(episodes, 20)
+    scaling = fit_scaling(episodes, spec)
+    hands = {}
+    for par in (0.0, 0.9):
+        cfg = Config(whole=1.0, q=0.4, par=par)
+        facts = gas.survey(cfg, episodes, spec, scaling) if by_facts else None
+        data = gas.prepare(cfg, episodes, spec, scaling, facts)
+        hands[par] = np.bincount(np.asarray(data.top_rows) // 20, minlength=4)
+        hands[par] = hands[par] / hands[par].sum()
+    assert hands[0.0][:2].sum() > 0.95  # who began well
+    assert hands[0.9][[0, 2]].sum() > 0.95  # who did well
+    assert (hands[0.9][[0, 2]] > 0.3).all()
 
 
 # --- relabel, Eq. (8) --------------------------------------------------------------------------

@@ -80,12 +80,16 @@ class Config:
     """How far budgets of Eq. (8) stray from the true cost, of the way to C^max (D7)."""
     whole: float = 0.0
     """Share of segments that end with their episode, the others anywhere (D1); 1: no TSRA."""
+    aftermath: bool = False
+    """A fall is followed by nothing until the horizon (D10); off: t' as in the paper."""
     relabel: bool = True
     """Requests by Eq. (8); off: R^ = R and C^ = C."""
     reshape: bool = True
     """Draw from D^q too; off: ε = 0."""
     q: float = 0.1
     """Share of reward returns, per cost return, that D^q keeps."""
+    par: float = 0.0
+    """D^q goes by what R is above this expectile of R from like states (D10); 0: by R itself."""
     epsilon: float = 0.5
     """ε: probability that a sample comes from D^q."""
     modes: int = 1
@@ -119,7 +123,7 @@ class Config:
         check_range(self, ("layers",), 2, 64)
         check_range(self, ("modes", "policy_width"), 1, 64)
         check_range(self, ("learning_rate", "clip", "spread"), 1e-12, 1e3)
-        shares = "delta", "epsilon", "whole", "thrift", "reserve", "near"
+        shares = "delta", "epsilon", "par", "whole", "thrift", "reserve", "near"
         check_range(self, ("weight_decay", *shares), 0, 1)
         check_range(self, ("alpha", "q", "rare", "leeway", "budget_expectile", "haste"), 1e-6, 1)
 
@@ -147,31 +151,60 @@ class Networks(NamedTuple):
     cost_floor: PyTree
 
 
-def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling, bars=None) -> Data:
-    """Scale, take prefix sums, choose D^q: by itself, or by the bars of data it is a block of."""
-    data = measure(episodes, spec, scaling)._replace(
+class Facts(NamedTuple):
+    """What a block of data does not show by itself of D^q."""
+
+    bars: Float[np.ndarray, " g"]
+    par: reshaping.Par | None
+
+
+def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling, facts=None) -> Data:
+    """Scale, take prefix sums, choose D^q: by itself, or by the facts of data it is a block of."""
+    data = measure(episodes, spec, scaling, cfg.aftermath)._replace(
         observations=scaling.observation(episodes.observations),
         actions=scaling.unscale_action(episodes.actions),
     )
-    return data._replace(**top_segments(cfg, data, bars)) if cfg.reshape else data
+    return data._replace(**top_segments(cfg, data, facts)) if cfg.reshape else data
 
 
 def survey(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling):
-    """The bars that segments of D^q pass, from one walk over rewards and costs of all data."""
+    """The bars that segments of D^q pass, from one walk over rewards and costs of all data.
+
+    With par from two, over observations too.
+    """
     if not cfg.reshape:
         return None
-    walk = (measure(block, spec, scaling) for block in episodes.blocks(2**18))
-    share = reshaping.draws(episodes.steps, cfg.q) / episodes.steps
-    found = [reshaping.draw(cfg.whole, data, round(share * len(data.last)) or 1) for data in walk]
-    _, _, R, group = (np.concatenate(column) for column in zip(*found, strict=True))
-    return reshaping.bars_of(R, group, cfg.q)
+
+    def walk(count: int, draw, *rest):
+        for block in episodes.blocks(2**18):
+            data = measure(block, spec, scaling, cfg.aftermath)
+            if cfg.par:
+                data = data._replace(observations=scaling.observation(block.observations))
+            share = len(data.last) / episodes.steps
+            yield draw(cfg.whole, data, round(share * count) or 1, *rest)
+
+    par = None
+    if cfg.par:
+        par = reshaping.fit_par(cfg.par, *joined(walk(reshaping.FITTED, reshaping.starts)))
+    count = reshaping.draws(episodes.steps, cfg.q)
+    _, _, merit, group = joined(walk(count, reshaping.draw, par))
+    return Facts(reshaping.bars_of(merit, group, cfg.q), par)
 
 
-def top_segments(cfg: Config, data: Data, bars=None) -> dict[str, Int[np.ndarray, " m"]]:
-    """D^q from sampled segments: the top q of R among those of like C and like length (D2)."""
-    row, end, R, group = reshaping.draw(cfg.whole, data, reshaping.draws(len(data.rewards), cfg.q))
-    share = (R, group, cfg.q)
-    chosen = reshaping.top_share(*share) if bars is None else reshaping.above(*share, bars)
+def joined(parts):
+    """Columns of one whole from tuples of columns."""
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+def top_segments(cfg: Config, data: Data, facts=None) -> dict[str, Int[np.ndarray, " m"]]:
+    """D^q from sampled segments: the top q of those of like C and like length (D2, D10)."""
+    par = facts.par if facts else None
+    if cfg.par and facts is None:
+        par = reshaping.fit_par(cfg.par, *reshaping.starts(cfg.whole, data, reshaping.FITTED))
+    count = reshaping.draws(len(data.rewards), cfg.q)
+    row, end, merit, group = reshaping.draw(cfg.whole, data, count, par)
+    share = merit, group, cfg.q
+    chosen = reshaping.above(*share, facts.bars) if facts else reshaping.top_share(*share)
     return {"top_rows": row[chosen], "top_ends": end[chosen]}
 
 
@@ -367,12 +400,15 @@ def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
 
 SMALL = Config(15_000, batch=256, learning_rate=1e-3, schedule="cosine", layers=4, policy_width=2)
 FAST = dataclasses.replace(SMALL, delta=0.03, leeway=0.1, whole=0.5, q=0.03, epsilon=0.8, modes=4)
-CAREFUL = dataclasses.replace(FAST, iterations=30_000, budget_expectile=0.95, reserve=0.05)
+# Robots that fall or stray: more of the data and longer, by what is best from where they are.
+CAREFUL = dataclasses.replace(FAST, iterations=30_000, q=0.1, par=0.9, aftermath=True)
+CAREFUL = dataclasses.replace(CAREFUL, thrift=0.1, haste=0.01)
 # Where a slip is not mended: requests that say more and do not swing.
 STEADY = dataclasses.replace(FAST, many=True, near=0.05, delta=0.01, leeway=0.03)
 STEADY = dataclasses.replace(STEADY, budget_expectile=0.9, reserve=0.05, haste=0.03, pace=True)
 # Long episodes that end otherwise than they begin: a wide policy that is told what pace is asked.
 PATIENT = dataclasses.replace(FAST, iterations=30_000, batch=512, policy_width=4, pace=True)
+PATIENT = dataclasses.replace(PATIENT, haste=0.01)
 
 ALGORITHM = Algorithm(
     name="gas",

@@ -1,4 +1,10 @@
-"""Which segments stand out: the top share of rewards among those of like cost and like length."""
+"""Which segments stand out: the top share of rewards among those of like cost and like length.
+
+Of rewards as they are, or of what they are above par: above what the data know of states like the
+one that a segment begins in. Whoever comes out of trouble well earns less than who never was in it.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -8,6 +14,12 @@ from safestitch.scaling import AnyArray
 
 BINS = 20
 GROUPS = (BINS + 1) * BINS
+FEATURES = 512
+"""Of par: twice as many are hardly better, half as many are worse."""
+FITTED = 60_000
+"""Segments that par is fitted to."""
+PART = 10_000
+"""Segments whose features are in memory at a time."""
 
 
 def draws(n: int, q: float) -> int:
@@ -18,13 +30,81 @@ def draws(n: int, q: float) -> int:
     return min(max(200_000, round(0.95 * n / q)), 4_000_000)
 
 
-def draw(whole: float, data: Data, size: int):
-    """Segments as training draws them: first rows, last rows, R, and number of the group (D2)."""
+class Par(NamedTuple):
+    """An expectile of R, given s, C and t': linear in random features of them."""
+
+    of_state: Float[np.ndarray, "o f"]
+    of_piece: Float[np.ndarray, "4 f"]
+    offset: Float[np.ndarray, " f"]
+    weights: Float[np.ndarray, " _"]
+
+    def features(
+        self, s: Float[AnyArray, "n o"], C: Float[AnyArray, " n"], t: Float[AnyArray, " n"]
+    ):
+        """Nothing is earned in no time: all of them are in proportion to the length 1 - t'."""
+        length = 1.0 - t
+        piece = np.stack([2 * C, 2 * np.sqrt(np.maximum(C, 0)), 2 * length, C <= 1e-6], 1)
+        piece = piece.astype(np.float32)
+        hidden = np.maximum(s.clip(-5, 5) @ self.of_state + piece @ self.of_piece + self.offset, 0)
+        return np.concatenate([hidden, piece], 1) * length[:, None]
+
+    def __call__(self, s, C, t) -> Float[np.ndarray, " n"]:
+        """The par of segments from s."""
+        return self.features(s, C, t) @ self.weights
+
+
+def fit_par(
+    expectile: float,
+    s: Float[AnyArray, "n o"],
+    R: Float[AnyArray, " n"],
+    C: Float[AnyArray, " n"],
+    t: Float[AnyArray, " n"],
+) -> Par:
+    """Least squares, again and again: what lies above the last fit weighs `expectile`."""
     rng = np.random.default_rng(0)
+    count = s.shape[1]
+    par = Par(
+        of_state=rng.normal(size=(count, FEATURES)).astype(np.float32) / np.float32(count**0.5),
+        of_piece=rng.normal(size=(4, FEATURES)).astype(np.float32),
+        offset=rng.normal(size=FEATURES).astype(np.float32),
+        weights=np.zeros(FEATURES + 4, np.float32),
+    )
+    x = par.features(s, C, t)
+    weight = np.ones(len(R), np.float32)
+    little = 1e-5 * len(R) * np.eye(x.shape[1])  # of no use is no reason for a large weight
+    for _ in range(8):
+        square = ((x * weight[:, None]).T @ x).astype(np.float64)
+        right = (x.T @ (weight * R)).astype(np.float64)
+        par = par._replace(weights=np.linalg.solve(square + little, right).astype(np.float32))
+        last, weight = weight, np.where(x @ par.weights > R, 1 - expectile, expectile)
+        weight = weight.astype(np.float32)
+        if np.mean(last != weight) < 1e-3:
+            break
+    return par
+
+
+def begin(whole: float, data: Data, size: int, seed: int = 0):
+    """Segments as training draws them: first and last rows, R, C and t'."""
+    rng = np.random.default_rng(seed)
     row = rng.integers(0, len(data.rewards), size, dtype=np.int32)
     end = draw_ends(whole, data, row, rng.random(size, dtype=np.float32))
-    R, C, _ = segments(data, row, end)
-    return row, end, R, group_of(C, end - row, int(data.horizon))
+    return row, end, *segments(data, row, end)
+
+
+def starts(whole: float, data: Data, size: int):
+    """What par is fitted to: s, R, C and t' of segments."""
+    row, _, R, C, t = begin(whole, data, size, seed=1)
+    return data.observations[row], R, C, t
+
+
+def draw(whole: float, data: Data, size: int, par: Par | None = None):
+    """First rows, last rows, merit, and number of the group (D2); merit is R, or R above par."""
+    row, end, merit, C, t = begin(whole, data, size)
+    group = group_of(C, end - row, int(data.horizon))
+    if par is not None:
+        for part in np.array_split(np.arange(size), 1 + size // PART):
+            merit[part] -= par(data.observations[row[part]], C[part], t[part])
+    return row, end, merit, group
 
 
 def group_of(
