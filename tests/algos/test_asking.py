@@ -23,6 +23,7 @@ from safestitch.algos.asking import (
     cost_floor,
     cost_floor_loss,
     expectile_weight,
+    modest,
     moved,
     start_advisors,
     thrifty,
@@ -197,6 +198,22 @@ def test_thrift_by_hand(goal, C_hat, thrift, budget):
     assert float(thrifty(thrift, jnp.float32(C_hat), goal)) == pytest.approx(budget, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("bought", "C_hat", "expected"),
+    [
+        (2.0, 0.0, 1.6),  # of nothing all of the modesty
+        (2.0, 0.5, 1.9),  # of half of C^max a quarter of it
+        (2.0, 1.0, 2.0),
+        (2.0, 1.5, 2.0),  # beyond C^max no more than none
+        (2.0, -1.0, 1.6),  # overspent: as with nothing left
+        (-2.0, 0.0, -2.4),  # less than a negative reward is more negative
+    ],
+)
+def test_modesty_by_hand(bought, C_hat, expected):
+    found = modest(0.2, jnp.float32(bought), jnp.float32(C_hat))
+    assert float(found) == pytest.approx(expected, abs=1e-6)
+
+
 class Left(NamedTuple):
     """The least that a carry is."""
 
@@ -239,6 +256,15 @@ def test_thrift_asks_for_less_and_keeps_what_is_left():
     assert asked(left, thrift=0.1) == pytest.approx([1.0, 0.6])
     assert asked(left, 0.8, thrift=0.1) == pytest.approx([1.0, 0.8])
     assert asked(left, target="again", thrift=0.1) == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize(("target", "R_hat"), [("frontier", 0.502), ("first", 0.9)])
+def test_modesty_asks_for_less_than_the_budget_buys(target, R_hat):
+    # 0.3 buys 0.6; a third times 0.7^2 of it is not asked for. A plan stays.
+    left = Left(jnp.float32(0.9), jnp.float32(0.3))
+    carry, budget = ask(config(target), left, steep, jnp.float32(0.0), 1 / 3)
+    assert float(carry.R_hat) == pytest.approx(R_hat, abs=1e-6)
+    assert float(budget) == pytest.approx(0.3)
 
 
 def test_a_plan_is_what_was_asked_less_what_was_earned():

@@ -170,6 +170,9 @@ def test_paper_preset_is_the_papers_table():
         "pace": False,
         "haste": 1.0,
         "many": False,
+        "aftermath": False,
+        "par": 0.0,
+        "modesty": 0.0,
     }
     assert {name: paper[name] for name in table} == table
 
@@ -236,18 +239,25 @@ def test_fast_preset_is_smaller_and_annealed():
 def test_presets_for_robots_that_slip():
     fast, careful, steady = (ALGORITHM.presets[name] for name in ("fast", "careful", "steady"))
     for preset in (careful, steady):
-        assert preset.haste < fast.haste == 1.0  # requests do not swing
+        assert preset.budget_expectile < fast.budget_expectile  # does not count on luck
+        assert preset.reserve > fast.reserve
     assert careful.iterations > fast.iterations == steady.iterations == 15_000
-    assert careful.q > fast.q  # more hands
-    assert 0.0 == fast.par < careful.par  # each at its best from where it was
-    assert careful.aftermath and not fast.aftermath
-    assert careful.thrift > fast.thrift
+    assert steady.haste < careful.haste == fast.haste == 1.0
     assert steady.near > careful.near == fast.near == 0.0
     assert steady.many and not careful.many
-    assert steady.budget_expectile < fast.budget_expectile  # does not count on luck
-    assert steady.reserve > fast.reserve
     assert steady.delta < careful.delta == fast.delta
     assert steady.pace and not careful.pace and not fast.pace
+
+
+def test_the_preset_for_robots_that_fall():
+    fast, wary = ALGORITHM.presets["fast"], ALGORITHM.presets["wary"]
+    assert wary.iterations > fast.iterations
+    assert wary.q > fast.q  # of more hands
+    assert 0.0 == fast.par < wary.par  # each at its best from where it was
+    assert wary.aftermath and not fast.aftermath
+    assert wary.thrift > fast.thrift
+    assert wary.modesty > fast.modesty == 0.0
+    assert wary.haste < fast.haste
 
 
 def test_the_preset_for_long_episodes():

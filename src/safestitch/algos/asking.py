@@ -128,7 +128,17 @@ Carry = TypeVar("Carry", bound=Any)
 """Any with `R_hat`, `C_hat` and `fixed`: reward planned, budget left, whether the user chose."""
 
 
-def ask(cfg, carry: Carry, goal: Goal, least: Float[Array, ""]) -> tuple[Carry, Float[Array, ""]]:
+def modest(modesty: float, bought: Float[Array, ""], C_hat: Float[Array, ""]) -> Float[Array, ""]:
+    """What a budget buys, less a share `modesty` where it is nothing, and nothing of C^max = 1.
+
+    The best that ever cost nothing is the luckiest, and without a budget bad luck is not mended.
+    """
+    return bought - modesty * (1.0 - jnp.clip(C_hat, 0.0, 1.0)) ** 2 * jnp.abs(bought)
+
+
+def ask(
+    cfg, carry: Carry, goal: Goal, least: Float[Array, ""], modesty: float = 0.0
+) -> tuple[Carry, Float[Array, ""]]:
     """What to ask for now, by the rule of the config: a plan, and the budget that goes with it.
 
     Never a pair that the data do not know. Less than must be spent from this state cannot be had,
@@ -140,7 +150,8 @@ def ask(cfg, carry: Carry, goal: Goal, least: Float[Array, ""]) -> tuple[Carry, 
     left = jnp.maximum(carry.C_hat, least)
     thrift = cfg.thrift if cfg.target == "frontier" else 0.0
     budget = jnp.maximum(thrifty(thrift, left, goal), least)
-    R_hat = choose_reward(cfg.target, carry.R_hat, goal(budget[None])[0])
+    bought = modest(modesty, goal(budget[None])[0], left)
+    R_hat = choose_reward(cfg.target, carry.R_hat, bought)
     asked = jnp.where(carry.fixed, carry.R_hat, R_hat)
     return carry._replace(R_hat=asked), jnp.where(carry.fixed, left, budget)
 
@@ -222,7 +233,12 @@ def train_advisors(
 
 
 def advise(
-    cfg, advisors: Advisors, carry: Carry, s: Float[Array, " o"], t: Float[Array, ""]
+    cfg,
+    advisors: Advisors,
+    carry: Carry,
+    s: Float[Array, " o"],
+    t: Float[Array, ""],
+    modesty: float = 0.0,
 ) -> tuple[Carry, Float[Array, ""]]:
     """What to ask for now, by G and B: the plan and the budget."""
 
@@ -232,4 +248,4 @@ def advise(
         return budget_goal(advisors.budget_goal, at, C, now, cfg.budget_expectile)
 
     soon = jnp.maximum(t, 1.0 - SOON)[None]
-    return ask(cfg, carry, goal, cost_floor(advisors.cost_floor, s[None], soon)[0])
+    return ask(cfg, carry, goal, cost_floor(advisors.cost_floor, s[None], soon)[0], modesty)

@@ -23,6 +23,8 @@ Where the paper is silent or we add something; `docs/algorithms/gas.md` says why
     D7  `leeway` < 1 (preset fast): budgets of Eq. (8) stay near the cost, and say when to spend.
     D8  `near` > 0 (preset steady): π sees exp(-C^ / near) too, to tell small budgets apart.
     D9  `pace` (presets steady, patient): π sees R^ and C^ per step that is left, too.
+    D10 `aftermath` (preset wary): whoever fell earns nothing until the horizon; t' says so.
+    D11 `par` (preset wary): D^q holds what is best from where it began, not what is best of all.
 """
 
 import dataclasses
@@ -81,7 +83,7 @@ class Config:
     whole: float = 0.0
     """Share of segments that end with their episode, the others anywhere (D1); 1: no TSRA."""
     aftermath: bool = False
-    """A fall is followed by nothing until the horizon (D10); off: t' as in the paper."""
+    """A fall lasts until the horizon (D10); off: it ends a segment like any other step."""
     relabel: bool = True
     """Requests by Eq. (8); off: R^ = R and C^ = C."""
     reshape: bool = True
@@ -89,7 +91,7 @@ class Config:
     q: float = 0.1
     """Share of reward returns, per cost return, that D^q keeps."""
     par: float = 0.0
-    """D^q goes by what R is above this expectile of R from like states (D10); 0: by R itself."""
+    """D^q goes by what R is above this expectile of R from like states (D11); 0: by R itself."""
     epsilon: float = 0.5
     """ε: probability that a sample comes from D^q."""
     modes: int = 1
@@ -112,6 +114,8 @@ class Config:
     """How the request is chosen when acting (D5)."""
     thrift: float = 0.03
     """Share of G that is given up where that spares a small budget; less of a larger one (D5)."""
+    modesty: float = 0.0
+    """Share of G that is not asked for where nothing is left to spend; less with more (D5)."""
     reserve: float = 0.02
     """Share of C^max that is kept back from the limit (D5)."""
     haste: float = 1.0
@@ -123,7 +127,7 @@ class Config:
         check_range(self, ("layers",), 2, 64)
         check_range(self, ("modes", "policy_width"), 1, 64)
         check_range(self, ("learning_rate", "clip", "spread"), 1e-12, 1e3)
-        shares = "delta", "epsilon", "par", "whole", "thrift", "reserve", "near"
+        shares = "delta", "epsilon", "par", "modesty", "whole", "thrift", "reserve", "near"
         check_range(self, ("weight_decay", *shares), 0, 1)
         check_range(self, ("alpha", "q", "rare", "leeway", "budget_expectile", "haste"), 1e-6, 1)
 
@@ -197,7 +201,7 @@ def joined(parts):
 
 
 def top_segments(cfg: Config, data: Data, facts=None) -> dict[str, Int[np.ndarray, " m"]]:
-    """D^q from sampled segments: the top q of those of like C and like length (D2, D10)."""
+    """D^q from sampled segments: the top q of those of like C and like length (D2, D11)."""
     par = facts.par if facts else None
     if cfg.par and facts is None:
         par = reshaping.fit_par(cfg.par, *reshaping.starts(cfg.whole, data, reshaping.FITTED))
@@ -369,7 +373,7 @@ def act(
     """The action of π(s, R^, C^, V^R, V^C, t') for the request of this step (D5)."""
     s = scaling.observation(obs)
     advisors = asking.Advisors(policy.budget_goal, policy.cost_floor)
-    asked, budget = asking.advise(cfg, advisors, carry, s, carry.t)
+    asked, budget = asking.advise(cfg, advisors, carry, s, carry.t, cfg.modesty)
     carry = asking.ease(cfg.haste, carry, asked._replace(C_asked=budget))
     request = carry.R_hat, carry.C_asked, carry.t
     luck = jnp.where(carry.t == 0, modes.luck(obs), carry.luck)
@@ -400,11 +404,12 @@ def redial(cfg: Config, scaling: Scaling, carry: Carry, old, new) -> Carry:
 
 SMALL = Config(15_000, batch=256, learning_rate=1e-3, schedule="cosine", layers=4, policy_width=2)
 FAST = dataclasses.replace(SMALL, delta=0.03, leeway=0.1, whole=0.5, q=0.03, epsilon=0.8, modes=4)
+CAREFUL = dataclasses.replace(FAST, iterations=30_000, budget_expectile=0.95, reserve=0.05)
 # Robots that fall or stray: more of the data and longer, by what is best from where they are.
-CAREFUL = dataclasses.replace(FAST, iterations=30_000, q=0.1, par=0.9, aftermath=True)
-CAREFUL = dataclasses.replace(CAREFUL, thrift=0.1, haste=0.01)
+WARY = dataclasses.replace(FAST, iterations=30_000, q=0.1, par=0.9, aftermath=True)
+WARY = dataclasses.replace(WARY, thrift=0.1, modesty=0.2, haste=0.01)
 # Where a slip is not mended: requests that say more and do not swing.
-STEADY = dataclasses.replace(FAST, many=True, near=0.05, delta=0.01, leeway=0.03)
+STEADY = dataclasses.replace(FAST, q=0.1, many=True, near=0.05, delta=0.01, leeway=0.03)
 STEADY = dataclasses.replace(STEADY, budget_expectile=0.9, reserve=0.05, haste=0.03, pace=True)
 # Long episodes that end otherwise than they begin: a wide policy that is told what pace is asked.
 PATIENT = dataclasses.replace(FAST, iterations=30_000, batch=512, policy_width=4, pace=True)
@@ -417,6 +422,7 @@ ALGORITHM = Algorithm(
         "paper": Config(),
         "fast": FAST,
         "careful": CAREFUL,
+        "wary": WARY,
         "steady": STEADY,
         "patient": PATIENT,
     },
