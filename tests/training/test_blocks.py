@@ -207,8 +207,9 @@ def test_bars_of_blocks_are_those_of_all_data(monkeypatch):
     expected = reshaping.bars_of(*segments[2:], cfg.q)
     walk = Episodes.blocks
     monkeypatch.setattr(Episodes, "blocks", lambda self, _: walk(self, 1000))
-    found = gas.survey(cfg, data(), TASK.spec, scaling)
-    assert found is not None
+    facts = gas.survey(cfg, data(), TASK.spec, scaling)
+    assert facts is not None and facts.par is None
+    found = facts.bars
     counts = np.bincount(segments[3], minlength=reshaping.GROUPS)
     common = counts > 2000
     assert common.sum() > 10
@@ -219,14 +220,14 @@ def test_a_block_holds_the_top_of_all_data_and_not_of_itself():
     """The worst tenth of the episodes has next to nothing to offer to D^q."""
     scaling = fit_scaling(data(), TASK.spec)
     cfg = config()
-    bars = gas.survey(cfg, data(), TASK.spec, scaling)
-    assert bars is not None
+    facts = gas.survey(cfg, data(), TASK.spec, scaling)
+    assert facts is not None
     block = blocks.draw_block(data(), 9000, 0)
-    prepared = gas.prepare(cfg, block, TASK.spec, scaling, bars)
+    prepared = gas.prepare(cfg, block, TASK.spec, scaling, facts)
     R, C, _ = gas.segments(prepared, prepared.top_rows, prepared.top_ends)
     group = reshaping.group_of(C, prepared.top_ends - prepared.top_rows, TASK.spec.horizon)
-    assert (bars[group] <= R).all()
-    other = gas.prepare(cfg, blocks.draw_block(data(), 9000, 1), TASK.spec, scaling, bars)
+    assert (facts.bars[group] <= R).all()
+    other = gas.prepare(cfg, blocks.draw_block(data(), 9000, 1), TASK.spec, scaling, facts)
     assert jax.tree.map(np.shape, other) == jax.tree.map(np.shape, prepared)  # one program
 
 
