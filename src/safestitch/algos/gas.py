@@ -34,11 +34,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree, UInt
+from jaxtyping import Array, Bool, Float, Key, PyTree, UInt
 
-from safestitch.algos import asking, modes, reshaping
+from safestitch.algos import asking, modes
 from safestitch.algos.asking import expectile_weight
 from safestitch.algos.base import Algorithm, Metrics, Request, check_kinds, check_range, pick
+from safestitch.algos.reshaping import survey, top_segments
 from safestitch.algos.segments import Data, draw_ends, measure, segments
 from safestitch.episodes import Episodes
 from safestitch.learn import clipped_adamw, descend, start_training
@@ -155,13 +156,6 @@ class Networks(NamedTuple):
     cost_floor: PyTree
 
 
-class Facts(NamedTuple):
-    """What a block of data does not show by itself of D^q."""
-
-    bars: Float[np.ndarray, " g"]
-    par: reshaping.Par | None
-
-
 def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling, facts=None) -> Data:
     """Scale, take prefix sums, choose D^q: by itself, or by the facts of data it is a block of."""
     data = measure(episodes, spec, scaling, cfg.aftermath)._replace(
@@ -169,47 +163,6 @@ def prepare(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling, facts
         actions=scaling.unscale_action(episodes.actions),
     )
     return data._replace(**top_segments(cfg, data, facts)) if cfg.reshape else data
-
-
-def survey(cfg: Config, episodes: Episodes, spec: Spec, scaling: Scaling):
-    """The bars that segments of D^q pass, from one walk over rewards and costs of all data.
-
-    With par from two, over observations too.
-    """
-    if not cfg.reshape:
-        return None
-
-    def walk(count: int, draw, *rest):
-        for block in episodes.blocks(2**18):
-            data = measure(block, spec, scaling, cfg.aftermath)
-            if cfg.par:
-                data = data._replace(observations=scaling.observation(block.observations))
-            share = len(data.last) / episodes.steps
-            yield draw(cfg.whole, data, round(share * count) or 1, *rest)
-
-    par = None
-    if cfg.par:
-        par = reshaping.fit_par(cfg.par, *joined(walk(reshaping.FITTED, reshaping.starts)))
-    count = reshaping.draws(episodes.steps, cfg.q)
-    _, _, merit, group = joined(walk(count, reshaping.draw, par))
-    return Facts(reshaping.bars_of(merit, group, cfg.q), par)
-
-
-def joined(parts):
-    """Columns of one whole from tuples of columns."""
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
-
-
-def top_segments(cfg: Config, data: Data, facts=None) -> dict[str, Int[np.ndarray, " m"]]:
-    """D^q from sampled segments: the top q of those of like C and like length (D2, D11)."""
-    par = facts.par if facts else None
-    if cfg.par and facts is None:
-        par = reshaping.fit_par(cfg.par, *reshaping.starts(cfg.whole, data, reshaping.FITTED))
-    count = reshaping.draws(len(data.rewards), cfg.q)
-    row, end, merit, group = reshaping.draw(cfg.whole, data, count, par)
-    share = merit, group, cfg.q
-    chosen = reshaping.above(*share, facts.bars) if facts else reshaping.top_share(*share)
-    return {"top_rows": row[chosen], "top_ends": end[chosen]}
 
 
 def relabel(

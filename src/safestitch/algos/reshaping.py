@@ -9,8 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from safestitch.algos.segments import Data, draw_ends, segments
-from safestitch.scaling import AnyArray
+from safestitch.algos.segments import Data, draw_ends, measure, segments
+from safestitch.episodes import Episodes
+from safestitch.records import Spec
+from safestitch.scaling import AnyArray, Scaling
 
 BINS = 20
 GROUPS = (BINS + 1) * BINS
@@ -153,3 +155,51 @@ def above(
         chosen = top_share(R, group, q)
     shuffled = np.random.default_rng(1).permutation(chosen)
     return np.resize(shuffled, max(1, round(q * len(R))))
+
+
+class Facts(NamedTuple):
+    """What a block of data does not show by itself of D^q."""
+
+    bars: Float[np.ndarray, " g"]
+    par: Par | None
+
+
+def survey(cfg, episodes: Episodes, spec: Spec, scaling: Scaling):
+    """The bars that segments of D^q pass, from one walk over rewards and costs of all data.
+
+    With par from two, over observations too.
+    """
+    if not cfg.reshape:
+        return None
+
+    def walk(count: int, take, *rest):
+        for block in episodes.blocks(2**18):
+            data = measure(block, spec, scaling, cfg.aftermath)
+            if cfg.par:
+                data = data._replace(observations=scaling.observation(block.observations))
+            share = len(data.last) / episodes.steps
+            yield take(cfg.whole, data, round(share * count) or 1, *rest)
+
+    par = None
+    if cfg.par:
+        par = fit_par(cfg.par, *joined(walk(FITTED, starts)))
+    count = draws(episodes.steps, cfg.q)
+    _, _, merit, group = joined(walk(count, draw, par))
+    return Facts(bars_of(merit, group, cfg.q), par)
+
+
+def joined(parts):
+    """Columns of one whole from tuples of columns."""
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+def top_segments(cfg, data: Data, facts=None) -> dict[str, Int[np.ndarray, " m"]]:
+    """D^q from sampled segments: the top q of those of like C and like length (D2, D11)."""
+    par = facts.par if facts else None
+    if cfg.par and facts is None:
+        par = fit_par(cfg.par, *starts(cfg.whole, data, FITTED))
+    count = draws(len(data.rewards), cfg.q)
+    row, end, merit, group = draw(cfg.whole, data, count, par)
+    share = merit, group, cfg.q
+    chosen = above(*share, facts.bars) if facts else top_share(*share)
+    return {"top_rows": row[chosen], "top_ends": end[chosen]}
